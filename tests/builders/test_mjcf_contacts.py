@@ -46,6 +46,13 @@ SCENES = {
         '<body name="b" pos=".2 0 .1"><freejoint/><geom type="box" size=".05 .03 .02" mass="1"/></body>',
         extra='<equality><connect body1="a" body2="b" anchor=".1 0 0" solref=".05 1"/></equality>',
     ),
+    "welds": scene(
+        '<body name="a" pos="0 0 .04" euler="10 20 30"><freejoint/><geom size=".05" mass="1"/></body>'
+        '<body name="b" pos=".2 0 .1"><freejoint/><geom type="box" size=".05 .03 .02" mass="1"/></body>'
+        '<body name="c" pos="0 .5 .1"><freejoint/><geom type="capsule" size=".05 .03" mass="1"/></body>',
+        extra='<equality><weld body1="a" body2="b" relpose=".2 0 0 .9 .3 .2 .1" anchor=".1 0 0" solref=".05 1"/>'
+        '<weld body1="c"/></equality>',
+    ),
     "a coupling of joints": scene(
         '<body pos="0 0 .3"><joint name="j1" axis="0 1 0"/><geom size=".05" mass="1" pos=".2 0 0"/></body>'
         '<body pos="1 0 .3"><joint name="j2" axis="0 1 0"/><geom size=".05" mass="1" pos=".2 0 0"/></body>',
@@ -138,6 +145,7 @@ def test_rollouts_are_mujocos(name):
 
 
 @pytest.mark.parametrize("name", SCENES)
+@pytest.mark.some(of=4, rest="matrix")
 def test_accelerations_are_mujocos(name):
     m = mujoco.MjModel.from_xml_string(SCENES[name])
     exact(m)
@@ -145,11 +153,12 @@ def test_accelerations_are_mujocos(name):
     assert len(found) > 3 and max(found) < 1e-9
 
 
+SCALED = '<weld body1="bl" body2="bh" torquescale="2"/>'
 UNSUPPORTED = [
     (BALLS.format(low='condim="4"', high=""), "", "", "condim 4"),
     (BALLS.format(low="", high=""), 'noslip_iterations="2"', "", "noslip iterations"),
     ('<body><freejoint/><geom type="ellipsoid" size=".05 .04 .03"/></body>', "", "", "ellipsoid"),
-    (BALLS.format(low="", high=""), "", '<equality><weld body1="bl" body2="bh"/></equality>', "a weld"),
+    (BALLS.format(low="", high=""), "", f"<equality>{SCALED}</equality>", "torquescale"),
     (BALLS.format(low='solimp=".5 .9 .01 .5 2.3" priority="1"', high=""), "", "", "a power of solimp of 2.3"),
     (
         '<body pos="0 0 .1"><freejoint/><geom type="box" size=".1 .1 .1"/></body>'
@@ -237,7 +246,7 @@ def test_files_of_wheels_move_as_in_mujoco_or_are_refused_by_name():
         assert any(each.startswith("ant.xml") for each in same)
 
 
-@pytest.mark.parametrize("cone", ["pyramidal", "elliptic"])
+@pytest.mark.parametrize("cone", [pytest.param("pyramidal", marks=pytest.mark.matrix), "elliptic"])
 def test_mjcf_that_is_written_has_the_contacts(cone):
     """Of a URDF with contacts: MuJoCo's accelerations on the text are ours of the model."""
     model = rd.load_urdf(own("quadruped"), base="floating")

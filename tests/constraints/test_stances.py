@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import tempfile
 from pathlib import Path
 
 import cli_runner
@@ -93,7 +94,7 @@ STANCES = {
         TREE: "assert_identities assert_like_mujoco assert_like_pinocchio assert_sound mujoco_model pinocchio_model"
     },
     "commands": {
-        OBEYS: "ask ik",
+        OBEYS: "ask ik simulate",
         TREE: "id fd gradient export",
         OTHER: "info check queries convert lock attach view bench tune cache",
     },
@@ -404,6 +405,15 @@ def found_by_command(dyn, q, qd, tau):
     require_closed(np.array(json.loads(out)["q"], float).ravel(), most=1e-5)
 
 
+def simulated_by_command(dyn, q, qd, tau):
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "states.npz"
+        given = ("--q", typed(q), "--seconds", "0.02", "--joint-forces", "", "--out", out)
+        status, _, err = cli_runner.run("simulate", own("loops/four_bar"), *given)
+        assert (status, err) == (0, "")
+        require_closed(np.load(out)["q"][-1], most=1e-5)
+
+
 OBEYING = {
     "Dynamics.step": stepped,
     "Dynamics.step_gradient": kept_by_steps,
@@ -435,6 +445,7 @@ OBEYING = {
     "functions of JAX and PyTorch.rollout": rolled_in_libraries,
     "commands.ask": asked,
     "commands.ik": found_by_command,
+    "commands.simulate": simulated_by_command,
 }
 
 
@@ -496,6 +507,7 @@ MAKE_THEIR_OWN = {
     "tools/benchmark": "of queries about the tree",
     "tools/cli/app.py": "of whatever is asked",
     "tools/cli/export.py": "of whatever is asked",
+    "tools/cli/simulate.py": "one of its own, whose rollout obeys them",
     "api/motion/robot.py": "the place for all others",
     "api/queries/external.py": "poses alone",
     "bridges/simulators/environments.py": "of robots without constraints",

@@ -34,6 +34,7 @@ MATCHED = [
     ("small", "euler"),
     ("small", "midpoint"),
     ("small", "rk4"),
+    ("small", "mujoco"),
     ("mimicking", "midpoint"),
     ("every_kind", "semi_implicit_euler"),
     ("quadruped", "semi_implicit_euler"),

@@ -17,12 +17,25 @@ from robodyn.algorithms.contacts.geometry import Slot, slots
 from robodyn.algorithms.definite import is_zero
 from robodyn.algorithms.kinematics import forward_kinematics, jacobian, link_acceleration
 from robodyn.algorithms.relative_motion import OfLink, between
-from robodyn.core.constraints.kinds import Coupling, Lock, Point
+from robodyn.core.constraints.kinds import Coupling, Lock, Point, Weld
 from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints
 from robodyn.core.contacts.kinds import ContactPair, Contacts, EqualityRows, JointRow, Softness
 from robodyn.core.joints import KINDS, quaternion_log
 from robodyn.core.model import Model
-from robodyn.core.spatial import Vec3, add, cross, dot, select, sub
+from robodyn.core.spatial import (
+    Mat3,
+    Transform,
+    Vec3,
+    add,
+    cross,
+    dot,
+    matmul,
+    rotate_back,
+    scale,
+    select,
+    sub,
+    transpose,
+)
 from robodyn.internals.records import dataclass
 
 Row: TypeAlias = dict[int, Any]
@@ -293,8 +306,8 @@ class Rows:
 
     def _of_equalities(self) -> Iterator[Group]:
         for held, rows in zip(resolved_constraints(self._model), self._contacts.equalities, strict=True):
-            if held.kind is Point:
-                yield self._point(held, rows)
+            if held.kind in (Point, Weld):
+                yield self._frames(held, rows)
             elif held.kind in (Coupling, Lock):
                 yield self._coordinates(held, rows)
 
@@ -303,37 +316,58 @@ class Rows:
         size = abs(errors[0]) if len(errors) == 1 else np.sqrt(_sum(e * e for e in errors))
         impedance = _impedance(rows, size)
         K, B = rows.gains(self._dt, self._contacts.refsafe)
-        R = np.maximum((1.0 - impedance) / impedance * rows.invweight, _LEAST_R)
+        weights = [rows.invweight] * 3 + [rows.rotational] * 3
+        R = [np.maximum((1.0 - impedance) / impedance * weight, _LEAST_R) for weight in weights]
         rates = Group(J, []).times(self._qd)
         members = [
-            Member(Quadratic(1.0 / R), [{k: 1.0}], [-B * rates[k] - K * impedance * error - drift[k]])
+            Member(Quadratic(1.0 / R[k]), [{k: 1.0}], [-B * rates[k] - K * impedance * error - drift[k]])
             for k, error in enumerate(errors)
         ]
         return Group(J, members)
 
-    def _point(self, held: ResolvedConstraint, rows: EqualityRows) -> Group:
-        """Both anchors, in world axes: p_1 - p_2, with the rows of MuJoCo's connect."""
-        ends: list[tuple[Any, Any, Any]] = []
+    def _end(self, link: int, X: Transform) -> tuple[Vec3, Mat3, Any, Any]:
+        """The place and the axes of a frame, in world axes, and its acceleration at a = 0 and Jacobian."""
+        if link < 0:
+            return X.r, transpose(X.E), [0.0] * 6, [0.0] * (6 * self._model.nv)
         still: dict[str, Any] = {"qdd": [-b for b in self._bias]}
         still |= {name: [0.0] * 6 for name in ("V0", "dV0") if name in self._given}
-        for link, X in ((held.link, held.X), (held.to, held.X_to)):
-            point = list(X.r)
-            if link < 0:
-                ends.append((point, [0.0] * 3, None))
-                continue
-            T = self._at(forward_kinematics(True), link, point)["T"]
-            A = self._at(link_acceleration("world_aligned", True), link, point, **still)["A"]
-            ends.append(([T[3], T[7], T[11]], list(A[3:]), self._at(jacobian("world_aligned"), link, point)["J"]))
-        (p, a, J), (p_to, a_to, J_to) = ends
-        nv, lines = self._model.nv, list[Row]()
-        for i in range(3, 6):
-            row: Row = {}
-            for k in range(nv):  # what carries both turns the line between them, too
-                x = (0.0 if J is None else J[nv * i + k]) - (0.0 if J_to is None else J_to[nv * i + k])
-                if not is_zero(x):
-                    row[k] = x
-            lines.append(row)
-        return self._equality(rows, lines, list(sub(p, p_to)), list(sub(a, a_to)))
+        T = self._at(forward_kinematics(True), link, list(X.r))["T"]
+        A = self._at(link_acceleration("world_aligned", True), link, list(X.r), **still)["A"]
+        J = self._at(jacobian("world_aligned"), link, list(X.r))["J"]
+        axes = matmul((*T[0:3], *T[4:7], *T[8:11]), transpose(X.E))
+        return (T[3], T[7], T[11]), axes, A, J
+
+    def _frames(self, held: ResolvedConstraint, rows: EqualityRows) -> Group:
+        """The distance of two places in world axes, as of MuJoCo's connect; of a weld also the vector part of the
+        quaternion (v, w) of one frame in the other. Its rate is (w d + d x v) / 2 with d the angular velocity in the
+        other frame."""
+        nv = self._model.nv
+        (p, axes, A, J), (p_to, axes_to, A_to, J_to) = self._end(held.link, held.X), self._end(held.to, held.X_to)
+        # What carries both turns the line between them, too.
+        every = [{k: J[nv * i + k] - J_to[nv * i + k] for k in range(nv)} for i in range(6)]
+        lines = [{k: x for k, x in row.items() if not is_zero(x)} for row in every]
+        errors, drift = list(sub(p, p_to)), list(sub(A[3:], A_to[3:]))
+        if held.kind is Point:
+            return self._equality(rows, lines[3:], errors, drift)
+        M = matmul(transpose(axes_to), axes)
+        w = 0.5 * np.sqrt(np.maximum(1.0 + M[0] + M[4] + M[8], _TINY))
+        v: Vec3 = scale(0.25 / w, (M[7] - M[5], M[2] - M[6], M[3] - M[1]))
+
+        def rate(d: Vec3) -> Vec3:
+            return scale(0.5, add(scale(w, d), cross(d, v)))  # type: ignore[no-any-return]
+
+        x, y, z = (rate((axes_to[3 * k], axes_to[3 * k + 1], axes_to[3 * k + 2])) for k in range(3))
+        turning = [_combined(lines[:3], dict(enumerate(each))) for each in zip(x, y, z, strict=True)]
+        one, other = Group(lines[:3], []).times(self._qd), [
+            _sum(J_to[nv * i + k] * self._qd[k] for k in range(nv)) for i in range(3)
+        ]  # fmt: skip
+        d = rotate_back(axes_to, (one[0], one[1], one[2]))
+        spin = rotate_back(axes_to, (other[0], other[1], other[2]))
+        alpha: Vec3 = sub(rotate_back(axes_to, sub(A[:3], A_to[:3])), cross(spin, d))
+        change = add(scale(-0.5 * dot(d, v), d), cross(d, rate(d)))
+        errors += v
+        drift += add(rate(alpha), scale(0.5, change))
+        return self._equality(rows, [*lines[3:], *turning], errors, drift)
 
     def _coordinates(self, held: ResolvedConstraint, rows: EqualityRows) -> Group:
         """A sum of coordinates, or the coordinate of a locked joint."""

@@ -169,6 +169,8 @@ class FastStep(FastPath):
 
     def calls(self, given: Mapping[str, Any]) -> Called | None:
         """The arrays that are given, and the choices; None where the method must answer."""
+        if self.__self__.model.contacts is not None:
+            return None
         arrays = tuple(name for name in _ARRAYS if given.get(name) is not None)
         integrator, limits = given.get("integrator", self.defaults["integrator"]), given.get("limits", _NO_LIMITS)
         if type(integrator) is not str or integrator not in INTEGRATORS or type(limits) is not _Limits:

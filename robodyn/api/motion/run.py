@@ -24,7 +24,7 @@ from robodyn.api.motion.built_in_steps import NOT_NEGATIVE, STEADY, against_grav
 from robodyn.api.motion.policy import BuiltInStep, Policy, PolicyLoop, Stop, follow, tau_of
 from robodyn.api.motion.step_spec import FORWARD_DYNAMICS, chosen_step, gradient_of, limits_kept, require_targets
 from robodyn.api.queries.call import Call
-from robodyn.api.queries.contacts import solve, warn_of_rows
+from robodyn.api.queries.contacts import OneState, solve, warn_of_rows
 from robodyn.core.constraints.resolved import anchored_by_calls
 from robodyn.core.integrators import HOLDS_JOINTS, INTEGRATORS, STABLE, Limits
 from robodyn.core.joints import JointKind
@@ -405,11 +405,35 @@ class Run:
         inputs = {name: array for name, array in {**given, "q": q[0], "qd": qd[0]}.items() if name in names}
         if not self.engine.normalizes:
             inputs["q"] = model.unit_coordinates(inputs["q"])
-        damped = "damping" in self.dyn.joint_forces
-        task = partial(contact_step, model, self.dt, BLOCK, self.integrator, damped)
+        one = self._one_state
+        if one is not None and one(inputs["q"][0], inputs["qd"][0], inputs["tau"][0]):
+            q[1], qd[1] = one.results["q_next"], one.results["qd_next"]
+            return
+        task = self._contact_task
         with memory_for(self.start.batch):
             solution = solve(self.engine, model.contacts, task, inputs, {"q_next": q[1], "qd_next": qd[1]}, self.dt)
         self.converged &= solution.converged | ~solution.finite
+
+    @cached_property
+    def _contact_task(self) -> Callable[[tuple[str, ...]], ScalarTask]:
+        """Makes the task of a step with contacts, for names of inputs."""
+        damped = "damping" in self.dyn.joint_forces
+        return partial(contact_step, self.dyn.model, self.dt, BLOCK, self.integrator, damped)
+
+    @cached_property
+    def _one_state(self) -> OneState | None:
+        """Prepared steps of one state with contacts; None for others."""
+        contacts = self.dyn.model.contacts
+        if (
+            contacts is None
+            or contacts.crowded
+            or self.start.batch != 1
+            or self.steps == 1
+            or self.given.keys() > {"tau"}
+        ):
+            return None
+        one = OneState(self.engine, contacts, self._contact_task, self.dyn.dtype)
+        return one if one.works else None
 
     def warn_of_contacts(self, what: str) -> None:
         """Warn of states whose contact forces did not converge."""

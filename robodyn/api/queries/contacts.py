@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ from robodyn.internals.records import dataclass
 _ENGINES = ("reference", "cpu")
 _STATE = ("q", "qd", "tau")
 _KEPT, _MOST_KEPT = "_contact_calls", 8
-"""Where a `Dynamics` keeps its prepared calls, and how many: one for each time step that bounds time constants."""
+"""Where a `Dynamics` keeps its prepared calls, and how many: one for each task and time step."""
 
 
 class ContactQueries(Core):
@@ -67,22 +67,21 @@ class ContactQueries(Core):
         if seconds is None or not seconds > 0.0:
             raise ArgumentError(f"dt: got {brief(dt)}; wanted a time step above 0, in s")
         contacts = require_contacts(self, "contact_forward_dynamics")
-        plain = not contacts.crowded and f_ext is None and inertia is None and dV0 is None and out is None
-        if plain and type(q) is type(qd) is type(tau) is np.ndarray and q.ndim == 1 and self.engine.native:
-            answer = _prepared(self, q, qd, tau, seconds)
-            if answer is not None:
-                return answer
+        task, damped = partial(contact_task, self.model, seconds, BLOCK), "damping" in self.joint_forces
+        if not contacts.crowded and f_ext is None and inertia is None and dV0 is None and out is None:
+            found = prepared(self, ("qdd", seconds, damped), task, (q, qd, tau), damped)
+            if found is not None:
+                return found["qdd"][0], found["f"][0]
         given = {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, "inertia": inertia, "dV0": dV0}
         call = Call(self, given, ("f_ext", "inertia", "dV0"), out)
         if call.library.on_device:
             raise UnavailableError("contact_forward_dynamics: got arrays on a GPU; wanted NumPy arrays")
         self._require_regular(call)
-        if "damping" in self.joint_forces:
+        if damped:
             with np.errstate(all="ignore"):
                 call.inputs["tau"] = call.inputs["tau"] - self._damping(call) * call.inputs["qd"]
         results = call.results({"qdd": (self.model.nv,), "f": (len(contacts.slot_pairs), 3)})
         if call.batch:
-            task = partial(contact_task, self.model, seconds, BLOCK)
             solution = solve(self.engine, contacts, task, call.inputs, results, seconds)
             warn_of_rows("contact_forward_dynamics", ~solution.converged & solution.finite, call.leading, contacts)
         return cast(tuple[Array, Array], call.finish(results))
@@ -208,26 +207,25 @@ def require_contacts(dyn: Core, what: str) -> Contacts:
     return contacts
 
 
-class _OneState:
-    """Calls about one state, prepared: a program on arrays that stay."""
+class OneState:
+    """Calls about one state, prepared: programs on arrays that stay.
 
-    def __init__(self, dyn: Core, dt: float) -> None:
-        model, dtype = dyn.model, dyn.dtype
-        contacts = model.contacts
-        assert contacts is not None
-        self.engine, self.model = dyn.engine, model
-        sizes = {"q": model.nq, "qd": model.nv, "tau": model.nv}
-        self._inputs = {name: np.zeros((1, size), dtype) for name, size in sizes.items()}
-        self.qdd, self.f = np.zeros((1, model.nv), dtype), np.zeros((1, len(contacts.slot_pairs), 3), dtype)
-        self._error = np.zeros((1,), dtype)
-        outputs = {"qdd": self.qdd, "f": self.f, "error": self._error}
-        self._tolerance, self._damping = tolerance(dtype), None
-        if "damping" in dyn.joint_forces and model.damping.any():
-            self._damping = model.damping.astype(dtype)
-        cold, warm = contact_task(model, dt), contact_task(model, dt, BLOCK, (*_STATE, "qdd"))
-        self._cold = dyn.engine.bound(cold, self._inputs, outputs)
-        self._start: Callable[[], Callable[[], None] | None] = lambda: dyn.engine.bound(
-            warm, {**self._inputs, "qdd": self.qdd}, outputs
+    Args:
+        engine: runs them.
+        contacts: of its model.
+        task: as of `solve`.
+        dtype: of all arrays.
+    """
+
+    def __init__(
+        self, engine: Engine, contacts: Contacts, task: Callable[[tuple[str, ...]], ScalarTask], dtype: np.dtype[Any]
+    ) -> None:
+        self.engine, model, cold, warm = engine, engine.model, task(_STATE), task((*_STATE, "qdd"))
+        self.inputs = {name: np.zeros((1, *cold.given[name].shape(model)), dtype) for name in _STATE}
+        self.results = {name: np.zeros((1, *output.shape(model)), dtype) for name, output in cold.outputs.items()}
+        self._cold, self._tolerance = engine.bound(cold, self.inputs, self.results), tolerance(dtype)
+        self._start: Callable[[], Callable[[], None] | None] = lambda: engine.bound(
+            warm, {**self.inputs, "qdd": self.results["qdd"]}, self.results
         )
         self._warm: Callable[[], None] | None = None
         self._more = -(-(most_iterations(contacts) - BLOCK) // BLOCK)
@@ -238,46 +236,56 @@ class _OneState:
         return self._cold is not None
 
     def __call__(self, q: Array, qd: Array, tau: Array) -> bool:
-        """Fill `qdd` and `f`; False if they are not finite, or not converged."""
+        """Fill `results`; False if they are not finite, or not converged."""
         assert self._cold is not None
-        inputs = self._inputs
-        inputs["q"][0], inputs["qd"][0] = q, qd
-        inputs["tau"][0] = tau if self._damping is None else tau - self._damping * qd
+        inputs, error = self.inputs, self.results["error"]
+        inputs["q"][0], inputs["qd"][0], inputs["tau"][0] = q, qd, tau
         self._cold()
-        error = self._error.item()
-        if error <= self._tolerance:
+        if error.item() <= self._tolerance:
             return True
         if self._warm is None:
             self._warm = self._start()
         for _ in range(self._more if self._warm is not None else 0):
             self._warm()  # type: ignore[misc]
-            error = self._error.item()
-            if not error > self._tolerance:
+            if not error.item() > self._tolerance:
                 break
-        return bool(error <= self._tolerance)
+        return bool(error.item() <= self._tolerance)
 
 
-def _prepared(dyn: Core, q: Array, qd: Array, tau: Array, dt: float) -> tuple[Array, Array] | None:
-    """The answer for one state by a call that is kept; None where the long way must answer."""
+def prepared(
+    dyn: Core, key: tuple[Any, ...], task: Callable[[tuple[str, ...]], ScalarTask], state: Sequence[Any], damped: bool
+) -> dict[str, Array] | None:
+    """All results of a task (1, ...) for one state by a call that is kept; None where the long way must answer.
+
+    Args:
+        dyn: the `Dynamics`, which has contacts.
+        key: tells tasks apart.
+        task: as of `solve`.
+        state: q, qd, tau.
+        damped: True if damping is subtracted from tau.
+    """
     model, dtype = dyn.model, dyn.dtype
-    if q.shape != (model.nq,) or qd.shape != (model.nv,) or tau.shape != (model.nv,):
+    if not (dyn.engine.native and model.n_bodies) or dyn._singular is not None:
         return None
-    if not (q.dtype is dtype and qd.dtype is dtype and tau.dtype is dtype) or dyn._singular is not None:
-        return None
-    kept: dict[float, list[_OneState]] = vars(dyn).setdefault(_KEPT, {})
-    waiting = kept.get(dt)
+    for array, size in zip(state, (model.nq, model.nv, model.nv), strict=True):
+        if type(array) is not np.ndarray or array.dtype is not dtype or array.shape != (size,):
+            return None
+    kept: dict[Any, list[OneState]] = vars(dyn).setdefault(_KEPT, {})
+    waiting = kept.get(key)
     try:  # calls in progress, as of other threads, are not among those that wait
         call = None if waiting is None else waiting.pop()
     except IndexError:
         call = None
-    if call is None or call.engine is not dyn.engine or call.model is not model:
-        call = _OneState(dyn, dt)
+    if call is None or call.engine is not dyn.engine:
+        assert model.contacts is not None
+        call = OneState(dyn.engine, model.contacts, task, dtype)
         if not call.works:
             return None
         if len(kept) >= _MOST_KEPT:
             kept.clear()
-    if not call(q, qd, tau):
+    q, qd, tau = state
+    if not call(q, qd, tau - model.damping.astype(dtype) * qd if damped else tau):
         return None
-    answer = call.qdd[0].copy(), call.f[0].copy()
-    kept.setdefault(dt, []).append(call)
+    answer = {name: array.copy() for name, array in call.results.items()}
+    kept.setdefault(key, []).append(call)
     return answer

@@ -289,8 +289,8 @@ class _Reader:
             self._left_out.append((f"an equality ({kind})", "there is no constraint for it"))
         for e, name in self._read.constraints.items():
             kind, ends = kinds[int(a["eq_type"][e])], [int(a[f"eq_obj{k}id"][e]) for k in (1, 2)]
-            if kind == "weld":
-                self._left_out.append((f"equality {quoted(name)}", "a weld"))
+            if kind == "weld" and a["eq_data"][e][10] != 1.0:
+                self._left_out.append((f"equality {quoted(name)}", f"a torquescale of {a['eq_data'][e][10]:g}"))
                 continue
             if kind == "joint":
                 dofs = [int(a["jnt_dofadr"][j]) for j in ends if j >= 0]

@@ -12,7 +12,7 @@ import numpy as np
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.kinematics import jacobian
 from robodyn.algorithms.tasks import ScalarTask, Sized
-from robodyn.core.constraints.kinds import Coupling, Lock, Point
+from robodyn.core.constraints.kinds import Constraint, Coupling, Lock, Point, Weld
 from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints
 from robodyn.core.contacts.kinds import Contact, ContactPair, Contacts, EqualityRows, JointRow, checked_options
 from robodyn.core.joints import KINDS
@@ -25,6 +25,10 @@ from robodyn.internals.messages import brief, quoted
 
 if TYPE_CHECKING:
     from robodyn.core.model import Model
+
+
+_ROWS: dict[type[Constraint], int] = {Point: 3, Weld: 6, Coupling: 1, Lock: 1}
+"""Constraints that act with contacts, and their rows."""
 
 
 def with_contacts(
@@ -114,10 +118,10 @@ def _equalities(model: Model, given: Sequence[EqualityRows] | None, weights: _We
     by_name = {each.constraint: each for each in given or ()}
     found = []
     for each in resolved_constraints(model):
-        if each.kind not in (Point, Coupling, Lock) or each.anchored or len(each.rows) not in (1, 3):
+        if each.kind not in _ROWS or each.anchored or len(each.rows) != _ROWS[each.kind]:
             raise UnavailableError(
                 f"constraints: {quoted(each.name)} is a {each.kind.__name__}; contacts can act together with Points "
-                "that hold three directions at a place that is known, Couplings, and Locks of one coordinate; "
+                "and Welds that hold all directions at a place that is known, Couplings, and Locks of one coordinate; "
                 "Dynamics(model, constraints=()), or a model without it, has none"
             )
         rows = by_name.get(each.name, EqualityRows(constraint=each.name))
