@@ -105,9 +105,9 @@ def test_scipy_finds_the_same():
                 jac=lambda y, H=H, g=g: H @ y + g,
                 constraints=[LinearConstraint(rows[at], lower[at], upper[at]) for at in (fixed, ~fixed) if at.any()],
                 method="SLSQP",
-                options={"ftol": 1e-14, "maxiter": 500},
+                options={"ftol": 1e-10, "maxiter": 500},
             )
-            assert found.success and np.abs(found.x - xx).max() < 1e-5
+            assert found.success and np.abs(found.x - xx).max() < 1e-4
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

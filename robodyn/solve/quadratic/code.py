@@ -98,8 +98,8 @@ class Work(ctypes.Structure):
     """Sizes, tolerances, and memory of one programme.
 
     `farthest`: the largest x so far; `status`: of each bound, `_FREE`, `_ACTIVE`, `_FIXED` (an active equality) or
-    `_LEFT_OUT`; `active`, `side`, `u`: of each active bound its index, 1 for a lower one or -1 for an upper one, and its
-    multiplier."""
+    `_LEFT_OUT`; `active`, `side`, `u`: of each active bound its index, 1 for a lower one or -1 for an upper one, and
+    its multiplier."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in (*SIZES, "bounds", "count")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,3 +80,15 @@ class Programmes:
         scratch, _owner = workspace(self.workspace_bytes)
         with bound(**self._types), np.errstate(all="ignore"):
             kernel(Memory(address, struct_of(Argument)), 0, rows, scratch, self.rows is not None)
+
+    def one(self, table: ctypes.Array[ctypes.c_int64], *kept: Any) -> Callable[[], None]:
+        """A call for the first row of a table, as quick as possible. `kept`: what must stay alive."""
+        if not self._native:
+            return lambda: self.run(table, 1)
+        scratch, owner = workspace(self.workspace_bytes)
+        address, keep = ctypes.addressof(table), (table, owner, self._code, self._constants, kept)
+
+        def alone(run: Any = self.function, _: Any = keep) -> None:
+            run(address, 0, 1, scratch)
+
+        return alone
