@@ -18,7 +18,6 @@ from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, finite_number, flag, integer, real_array
 from robodyn.internals.errors import ArgumentError, UnavailableError
 from robodyn.internals.messages import brief
-from robodyn.internals.records import dataclass
 from robodyn.solve.inverse_kinematics.clearance import read_clearance
 from robodyn.solve.inverse_kinematics.tasks import (
     CoMTask,
@@ -29,7 +28,7 @@ from robodyn.solve.inverse_kinematics.tasks import (
     RelativePoseTask,
     Task,
 )
-from robodyn.solve.inverse_kinematics.velocity_rows import Form, Wish, velocity_task
+from robodyn.solve.inverse_kinematics.velocity_rows import Form, Point, Wish, velocity_task
 from robodyn.solve.quadratic.code import SOLVED
 from robodyn.solve.quadratic.program import Programmes
 
@@ -45,32 +44,53 @@ _CHUNK = 1024
 """States that are solved together. Their matrices stay in the cache."""
 _HEAVIEST = 1e6
 """Largest damping."""
-_AXES = {"q": 1, "twists": 2, "goals": 3, "before": 1}
-"""Axes of the arrays of one state; arrays of one task may lack the first."""
-_OF_TASKS = ("twists", "goals")
 _ALLOWED = "PoseTask, PositionTask, DirectionTask, RelativePoseTask, CoMTask, PostureTask"
 _KEPT = 16
 """Forms of calls, and their settings, that are kept."""
 
 
-@dataclass(frozen=True, eq=False)
 class VelocityReport:
     """What became of each state, in arrays with the leading axes of the states.
 
     `feasible`: True if there are velocities that keep all limits, hard tasks, constraints and clearances; others are
     NaN. `outcome`: 0 if so, 1 if no velocities do, 2 if the solver took too many steps, 3 if a number is not finite.
     `iterations`: steps of the solver. `at_limit` (..., nv): 1 where the velocity is held by its upper bound, -1 by its
-    lower one, 0 otherwise. `clearance`: the least distance between shapes at q, m; None if no clearance is asked for.
+    lower one, 0 otherwise, NaN without velocities. `clearance`: the least distance between shapes at q, m; None if no
+    clearance is asked for.
+
+    Args:
+        ends: (..., 2) outcomes and steps.
+        multipliers: (..., nv) of bounds, positive at lower ones.
+        clearance: least distances.
     """
 
-    feasible: Array
-    outcome: Array
-    iterations: Array
-    at_limit: Array
-    clearance: Array | None = None
+    __slots__ = "_ends", "_multipliers", "clearance"
+
+    def __init__(self, ends: Array, multipliers: Array, clearance: Array | None = None) -> None:
+        self._ends, self._multipliers, self.clearance = ends, multipliers, clearance
+
+    @property
+    def feasible(self) -> Array:
+        """True where there are velocities."""
+        return np.asarray(self._ends[..., 0] == SOLVED)
+
+    @property
+    def outcome(self) -> Array:
+        """What became of each programme."""
+        return self._ends[..., 0]
+
+    @property
+    def iterations(self) -> Array:
+        """Steps of the solver."""
+        return self._ends[..., 1]
+
+    @property
+    def at_limit(self) -> Array:
+        """The bounds that hold velocities."""
+        return 0.0 - np.sign(self._multipliers)
 
     def __repr__(self) -> str:
-        total, done = int(np.size(self.feasible)), int(np.sum(self.feasible))
+        total, done = self.feasible.size, int(self.feasible.sum())
         return f"<VelocityReport: {done} of {total} feasible>"
 
 
@@ -86,9 +106,11 @@ class _Plan:
         self.dyn, self.form, self.share, self.task = dyn, form, share, velocity_task(model, form)
         self.constant = {name: np.array(constant[name], dyn.dtype) for name in self.task.inputs if name in constant}
         self.shapes = {name: each.shape(model) for name, each in self.task.outputs.items()}
-        sizes = {each.size for each in form.wishes}
-        self.last = {"q": model.nq, "before": model.nv, "goals": 4, "twists": sizes.pop() if len(sizes) == 1 else -1}
-        """Last axes of the arrays of one state; -1 if calls give lists."""
+        n, sizes = len(form.wishes), {each.size for each in form.wishes}
+        own = n, sizes.pop() if len(sizes) == 1 else 0
+        self.full = {"q": (model.nq,), "before": (model.nv,), "goals": (n, 4, 4), "twists": own}
+        """Shapes of the arrays of one state. Lists of twists have none."""
+        self.takes_arrays = own[1] > 0 or not form.twists
         self.idle: list[_One] = []
         self._programmes: dict[int, Programmes] = {}
 
@@ -148,8 +170,14 @@ class _One:
         programmes, arrays, results = plan.programmes(m), plan.inputs_of(made, 1), plan.new(1, m)
         self.program = program
         self.solve = programmes.one(programmes.table(arrays, results), arrays, results)
-        self.x, self.multipliers, self.ends = (each[0] for each in results)
-        self.given = {name: each[0] for name, each in inputs.items() if name not in plan.constant}
+        self.x, self.multipliers, self.ends = results[0][0], results[1][0, : model.nv], results[2][0]
+        own = [(name, plan.full[name], each) for name, each in inputs.items() if name not in plan.constant]
+        # The first axis of one task may be missing.
+        self.given = [
+            (name, each.reshape(shape), shape, shape[1:] if len(shape) > 1 and shape[0] == 1 else shape)
+            for name, shape, each in own
+        ]
+        """Name, memory, and both allowed shapes of each array of a call."""
 
 
 class VelocityQueries:
@@ -194,14 +222,14 @@ class VelocityQueries:
             q: (..., nq) configurations.
             twists: the velocity that each task with a target wishes: (..., n_tasks, 6) twists of pose tasks, rotation
                 first, rad/s and m/s; or (..., n_tasks, 3) velocities of position tasks and centres of mass, or angular
-                velocities of direction tasks. For both kinds of tasks a list of arrays (..., 6) or (..., 3), one for each
-                task. A single task may have the shape (6,) or (3,). Axes are those of the world, and the velocity is
+                velocities of direction tasks. For both kinds of tasks a list with an array (..., 6) or (..., 3) for
+                each. A single task may have the shape (6,) or (3,). Axes are those of the world, and the velocity is
                 that of the task's point ("world_aligned"); a `RelativePoseTask` moves as seen in the other link's axes.
                 None: zero.
             dt: the time for which the velocities hold, s.
             velocity_limits: True for those of the model, False for none, or numbers above 0, one or (nv,).
-            targets: as in `solve`. Tasks then follow these poses, too: gain / dt times their errors are added to twists.
-                The error of a rotation is the rotation vector.
+            targets: as in `solve`. Tasks then follow these poses, too: gain / dt times their errors are added to
+                twists. The error of a rotation is the rotation vector.
             gain: share of an error that a step corrects, from 0 to 1, a number or one for each target.
             hard: indices of tasks whose twists hold exactly.
             acceleration_limits: numbers above 0, one or (nv,); None: none. They need `qd`.
@@ -249,7 +277,7 @@ class VelocityQueries:
                 self._plans[key] = plan
         flat, leading = self._read_state(library, plan.form, given)
         near = read_clearance(self._dyn, self._clearance, self._obstacles if obstacles is None else obstacles)
-        if not leading and near[0] is None and engine.native and not plan.idle:
+        if not leading and near[0] is None and engine.native and not plan.idle and plan.takes_arrays:
             with suppress(UnavailableError):  # too large for one program
                 plan.idle.append(_One(plan))
         return self._velocities(plan, flat, leading, *near)
@@ -261,21 +289,16 @@ class VelocityQueries:
         except IndexError:
             return None
         try:
-            dtype, nv, single = self.dtype, self.model.nv, len(plan.form.wishes) == 1
-            for name, place in one.given.items():
+            for name, place, shape, short in one.given:
                 array = given[name]
-                if type(array) is not np.ndarray or array.dtype is not dtype or array.size != place.size:
+                if type(array) is not np.ndarray or array.dtype is not place.dtype:
                     return None
-                if array.ndim != _AXES[name] and not (single and array.ndim == _AXES[name] - 1 and name in _OF_TASKS):
+                if array.shape != shape and array.shape != short:
                     return None
-                if array.shape[-1] != plan.last[name]:
-                    return None
-                place[...] = array.reshape(-1)
+                place[...] = array
             one.program()
             one.solve()
-            outcome, steps = one.ends.tolist()
-            qd, at_limit = one.x.copy(), -np.sign(one.multipliers[:nv])
-            return qd, VelocityReport(np.array(outcome == SOLVED), np.array(outcome), np.array(steps), at_limit)
+            return one.x.copy(), VelocityReport(one.ends.copy(), one.multipliers.copy())
         finally:
             plan.idle.append(one)
 
@@ -293,7 +316,7 @@ class VelocityQueries:
         if around and np.broadcast_shapes(around, leading) != leading:
             raise ArgumentError(f"obstacles: got leading axes {around}; wanted some that broadcast to q's, {leading}")
         qd, ends = np.empty((batch, nv), self.dtype), np.empty((batch, 2), np.int64)
-        at_limit, distance = np.empty((batch, nv), self.dtype), np.empty(batch, self.dtype)
+        multipliers, distance = np.empty((batch, nv), self.dtype), np.empty(batch, self.dtype)
         for first in range(0, batch, _CHUNK):
             rows = slice(first, min(first + _CHUNK, batch))
             some = {name: each[rows] for name, each in flat.items()}
@@ -304,12 +327,14 @@ class VelocityQueries:
                     things = obstacles.repeated(leading, np.arange(batch)[rows])
                 normals, least, distance[rows] = self._barriers(some["q"], clearance, things, plan.share)
                 barriers = normals, least
-            qd[rows], multipliers, ends[rows] = plan.solve(some, barriers)
-            at_limit[rows] = -np.sign(multipliers[:, :nv])
-        outcome, steps = (each.reshape(leading) for each in ends.T.copy())
-        at_limit = at_limit.reshape(*leading, nv)
-        kept = None if clearance is None else distance.reshape(leading)
-        return qd.reshape(*leading, nv), VelocityReport(outcome == SOLVED, outcome, steps, at_limit, kept)
+            qd[rows], every, ends[rows] = plan.solve(some, barriers)
+            multipliers[rows] = every[:, :nv]
+        report = VelocityReport(
+            ends.reshape(*leading, 2),
+            multipliers.reshape(*leading, nv),
+            None if clearance is None else distance.reshape(leading),
+        )
+        return qd.reshape(*leading, nv), report
 
     def _barriers(self, q: Array, clearance: float, obstacles: Obstacles | None, share: float) -> tuple[Array, ...]:
         """Gradients (B, k, nv) of the distances of near pairs, their least rates (B, k), and the least distances."""
@@ -440,19 +465,24 @@ def _wishes(model: Model, tasks: Sequence[Task], hard: Any) -> tuple[Wish, ...]:
     return tuple(_wish(model, k, each, k in numbers) for k, each in every.items())
 
 
+def _point(numbers: Sequence[float]) -> Point:
+    x, y, z = numbers
+    return x, y, z
+
+
 def _wish(model: Model, k: int, task: Task, hard: bool) -> Wish:
     if isinstance(task, CoMTask):
         return Wish(-1, -1, (0.0, 0.0, 0.0), (), task.weight, hard=hard)
     if isinstance(task, DirectionTask):
         turns = (task.weight,) * 3
-        return Wish(model.link_index(task.link), -1, (0.0, 0.0, 0.0), turns, (), task.axis, hard)
+        return Wish(model.link_index(task.link), -1, (0.0, 0.0, 0.0), turns, (), _point(task.axis), hard)
     if isinstance(task, PositionTask):
-        return Wish(model.link_index(task.link), -1, task.point, (), task.weight, hard=hard)
+        return Wish(model.link_index(task.link), -1, _point(task.point), (), task.weight, hard=hard)
     if not isinstance(task, PoseTask | RelativePoseTask):
         raise ArgumentError(f"tasks[{k}]: {type(task).__name__} has no velocity; wanted one of {_ALLOWED}")
     weights = tuple(task.weight) if len(task.weight) == 6 else tuple(w for w in task.weight for _ in range(3))
     to = model.link_index(task.to) if isinstance(task, RelativePoseTask) else -1
-    return Wish(model.link_index(task.link), to, task.point, weights[:3], weights[3:], hard=hard)
+    return Wish(model.link_index(task.link), to, _point(task.point), weights[:3], weights[3:], hard=hard)
 
 
 def _read_twists(given: Any, wishes: Sequence[Wish], dtype: np.dtype[Any]) -> Array:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -53,7 +53,8 @@ _UNLIMITED = 1e30
 SETTINGS = ("dt", "share", "damping", "posture", "rate")
 """Numbers of the input `settings`: dt, s; gain of limits and constraints by dt; damping^2; weight^2 of the posture; the
 rate at which it is approached, 1/s."""
-Numbers = tuple[float, ...]
+Numbers: TypeAlias = tuple[float, ...]
+Point: TypeAlias = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,10 @@ class Wish:
 
     link: int
     to: int
-    point: Numbers
+    point: Point
     turns: Numbers
     moves: Numbers
-    axis: Numbers | None = None
+    axis: Point | None = None
     hard: bool = False
 
     @property
@@ -192,7 +193,7 @@ class _Velocities:
             wanted = [v + gain * e for v, e in zip(twist, error, strict=True)]
             return [(w, list(J[n * r : n * r + n]), wanted[r]) for r, w in enumerate(wish.moves) if w]
         reference = IDENTITY if wish.to < 0 else pose_from_world(self._at(_POSE, "T", wish.to))
-        own = Transform(IDENTITY.E, wish.point).after(pose_from_world(self._at(_POSE, "T", wish.link)))  # type: ignore[arg-type]
+        own = Transform(IDENTITY.E, wish.point).after(pose_from_world(self._at(_POSE, "T", wish.link)))
         turned, moved = ([0.0] * 3, [0.0] * 3) if goal is None else self._errors(wish, own, goal, reference)
         errors = [*(turned if wish.turns else ()), *(moved if wish.moves else ())]
         wanted = [v + gain * e for v, e in zip(twist, errors, strict=True)]
@@ -214,7 +215,7 @@ class _Velocities:
             column = nothing
             if moving:
                 V = [of[n * r + k] - to[n * r + k] for r in range(6)]
-                parts = V[:3], add(V[3:], cross((V[0], V[1], V[2]), own.r)) if wish.moves else V[3:]
+                parts: Any = V[:3], add(V[3:], cross((V[0], V[1], V[2]), own.r)) if wish.moves else V[3:]
                 column = [x for part in parts for x in (part if wish.to < 0 else rotate(reference.E, part))]
             columns.append(column)
         return columns
@@ -237,8 +238,8 @@ class _Velocities:
             return [0.0] * 3, way
         if wish.axis is None:
             turn: Any = matmul(transpose(target.E), own.E)  # from the link's present axes to the wished ones
-            return rotate(reference.E, quaternion_log(quaternion_from_rotation(turn))), way  # type: ignore[arg-type]
-        b, t = rotate_back(own.E, wish.axis), rotate_back(target.E, wish.axis)  # type: ignore[arg-type]
+            return rotate(reference.E, quaternion_log(quaternion_from_rotation(turn))), way
+        b, t = rotate_back(own.E, wish.axis), rotate_back(target.E, wish.axis)
         c = dot(b, t)
         lack = np.maximum(_OPPOSITE - (1.0 + c), 0.0)
         pushed = add(cross(b, t), scale(100.0 * lack, rotate_back(own.E, _perpendicular(wish.axis)[0])))
