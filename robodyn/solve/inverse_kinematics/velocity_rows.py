@@ -28,6 +28,7 @@ from robodyn.algorithms.tasks import ScalarTask, Sized
 from robodyn.core.constraints.resolved import resolved_constraints
 from robodyn.core.joints import is_positive, quaternion_log
 from robodyn.core.model import Model
+from robodyn.core.reach import reach
 from robodyn.core.spatial import (
     IDENTITY,
     Transform,
@@ -46,6 +47,8 @@ from robodyn.internals.records import dataclass
 _POSE, _JACOBIAN = forward_kinematics(True), jacobian("world")
 _OPPOSITE = 1e-4
 """Value of 1 + cosine below which a direction is so nearly opposite to its target that an offset turns it."""
+_LEAST_ROW = 1e-5
+"""Length of a row, relative to its terms, below which its entries are rounding errors in either precision."""
 _SOUND = 1e-30
 """Factor of the sum of squares of all inputs in g: negligible, unless one of them is not finite."""
 _UNLIMITED = 1e30
@@ -156,7 +159,7 @@ class _Velocities:
             begin += wish.size
             for weight, row, wanted in self._rows(wish, k, twist):
                 if wish.hard:
-                    C.append(row)
+                    C.append(_kept(row, max(1.0, reach(model, wish.point)) ** 2))
                     equal.append(wanted)
                 else:
                     A.append([each if is_zero(each) else weight * each for each in row])
@@ -167,7 +170,7 @@ class _Velocities:
             terms = Terms(model, resolved_constraints(model), {"q": self._q}, self._links, False)
             fixed = [row for held in resolved_constraints(model) for row in held.integrable]
             for each, integrable in zip(terms.rows(), fixed, strict=True):
-                C.append(each.J or [0.0] * model.nv)
+                C.append(_kept(each.J or [0.0] * model.nv, each.size))
                 equal.append(-self._share * each.phi if integrable else 0.0)
         lower, upper = self._bounds()
         d, e = self._posture()
@@ -296,6 +299,13 @@ class _Velocities:
             return self._share * room
         inside, beyond = np.maximum(room, 0.0), np.maximum(-room, 0.0)
         return 2.0 * inside / (self._dt + np.sqrt(self._dt * self._dt + 2.0 * inside / a)) - beyond / self._dt
+
+
+def _kept(row: list[Any], size: Any) -> list[Any]:
+    """A row of an equality; zeros if its entries are rounding errors of terms whose sum of squares is `size`. Such an
+    equality would hold the joints in a direction of rounding errors."""
+    keep = is_positive(product(row, row) - _LEAST_ROW * _LEAST_ROW * size)
+    return [each if is_zero(each) else keep * each for each in row]
 
 
 def _dot(axis: Any, column: Any) -> Any:
