@@ -50,7 +50,7 @@ STANCES = {
         "reroot save shapes source subtree to_mjcf to_urdf total_mass tree tree_coordinates "
         "unit_coordinates upper velocity_limit velocity_names with_frames with_inertia with_shapes",
     },
-    "InverseKinematics": {OBEYS: "solve", OTHER: "n_targets"},
+    "InverseKinematics": {OBEYS: "solve velocity", OTHER: "n_targets"},
     "Rollout": {OTHER: "load model plot save save_html"},
     "robodyn": {
         OBEYS: "InverseKinematics simulate",
@@ -59,7 +59,7 @@ STANCES = {
         "Dynamics HeightField IKReport JointForcesWarning JointOrder LoadError Lock Model "
         "NumericalError Obstacles Plane Point PoseTask PositionTask PostureTask RedundantWarning "
         "RelativePoseTask RobodynError RobotDescription Rod Rolling Rollout SingularError Sphere Tree "
-        "UnavailableError Weld __version__ auto_tree build_model conventions converter exp "
+        "UnavailableError VelocityReport Weld __version__ auto_tree build_model conventions converter exp "
         "exp_gradient external_force fit_spheres from_pinocchio log log_gradient pose_error "
         "pose_error_gradient hardware inertial_parameters load load_description load_mjcf load_sdf "
         "load_urdf load_xacro plots random_tree read_urdf release_memory",

@@ -187,7 +187,9 @@ def test_rows_of_rounding_errors_hold_nothing():
     """A planar arm cannot turn out of its plane: hard twists within it hold, others are refused."""
     model = rd.load_urdf(robots.own("double_pendulum"))
     dyn, link, q = rd.Dynamics(model), model.link_names[-1], np.array([0.3, 0.9])
-    ik, possible = rd.InverseKinematics(model, link), dyn.jacobian(q, link) @ [0.4, -0.7]
+    point = (0.1, 0.2, 0.3)
+    ik = rd.InverseKinematics(model, rd.PoseTask(link, point=point))
+    possible = dyn.jacobian(q, link, point=point) @ [0.4, -0.7]
     qd, report = ik.velocity(q, possible, DT, False, hard=[0])
     assert report.feasible and np.abs(qd - [0.4, -0.7]).max() < 1e-9
     for k in range(6):
