@@ -301,6 +301,13 @@ def reached(dyn, q, qd, tau):
     require_closed(found, most=1e-5)
 
 
+def turned(dyn, q, qd, tau):
+    ik = rd.InverseKinematics(dyn.model, "rocker", limits=False, engine="reference")
+    found, report = ik.velocity(q, 0.01 * np.ones(6), 1e-4)
+    assert report.feasible and np.abs(dyn.constraint_jacobian(q) @ found).max() < 1e-6
+    require_closed(q + 1e-4 * found, most=1e-5)
+
+
 def in_drake(dyn, q, qd, tau):
     analysis = pytest.importorskip("pydrake.systems.analysis")
     from robodyn.simulators.drake import system
@@ -421,6 +428,7 @@ OBEYING = {
     "Dynamics.project": projected,
     "Model.assemble": assembled,
     "InverseKinematics.solve": reached,
+    "InverseKinematics.velocity": turned,
     "robodyn.InverseKinematics": reached,
     "robodyn.simulate": simulated,
     "robodyn.simulators.drake.system": in_drake,
