@@ -255,7 +255,7 @@ def notes(found: Results) -> list[str]:
         every = [each for each in found.velocities if each.dtype == dtype and each.twists == SLOW]
         lines += [
             f"velocities of {each.robot}, {dtype}: {each.single:.1f} us a call (wanted: {_CALL[each.dofs > 7]:g}), "
-            f"{each.rate:,.0f} states a second (wanted: 1,000,000 of an arm)."
+            f"{each.rate:,.0f} states a second{'' if each.dofs > 7 else ' (wanted: 1,000,000)'}."
             for each in every
         ]
     missing = [name for name in _PEERS if all(each.solver != name for each in found.cases)]

@@ -21,7 +21,7 @@ _TURNS = 3
 _ARMS = {"arm7": "tool0", "panda_arm": "panda_link8"}
 _HUMANOIDS = {"humanoid": ("left_sole", "right_sole", "left_hand")}
 SLOW, FAST = 0.1, 3.0
-"""Wished twists: normally distributed with this deviation, rad/s and m/s. At the greater one limits hold many joints."""
+"""Deviations of wished twists, rad/s and m/s. At the greater one limits hold many joints."""
 
 
 @dataclass

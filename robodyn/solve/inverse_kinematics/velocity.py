@@ -97,13 +97,12 @@ class VelocityReport:
 class _Plan:
     """A form of calls with its settings, and memory for one state.
 
-    `dyn`: the robot; `constant`: inputs of the task that are the same for all calls, by name; `share`: the gain of
-    limits by dt.
+    `dyn`: the robot; `constant`: inputs of the task that are the same for all calls, by name; `gain`: that of limits.
     """
 
-    def __init__(self, dyn: Dynamics, form: Form, constant: dict[str, Any], share: float) -> None:
+    def __init__(self, dyn: Dynamics, form: Form, constant: dict[str, Any], gain: float) -> None:
         model = dyn.model
-        self.dyn, self.form, self.share, self.task = dyn, form, share, velocity_task(model, form)
+        self.dyn, self.form, self.gain, self.task = dyn, form, gain, velocity_task(model, form)
         self.constant = {name: np.array(constant[name], dyn.dtype) for name in self.task.inputs if name in constant}
         self.shapes = {name: each.shape(model) for name, each in self.task.outputs.items()}
         n, sizes = len(form.wishes), {each.size for each in form.wishes}
@@ -130,15 +129,20 @@ class _Plan:
         nothing = np.empty((batch, 0, self.dyn.model.nv), self.dyn.dtype)
         return [programme.get(name, nothing) for name in ("A", "b", "d", "e", "C", "lower", "upper")]
 
-    def solve(self, given: dict[str, Array], barriers: tuple[Array, Array] | None) -> tuple[Array, Array, Array]:
+    def solve(
+        self, given: dict[str, Array], dt: float, barriers: tuple[Array, Array] | None
+    ) -> tuple[Array, Array, Array]:
         """Velocities (B, nv), multipliers and outcomes (B, 2).
 
         Args:
             given: inputs of the task (B, ...) that are not constant.
+            dt: s.
             barriers: gradients of distances (B, k, nv) and their least rates (B, k), or None.
         """
         batch, dtype = len(given["q"]), self.dyn.dtype
-        inputs = given | {name: np.broadcast_to(each, (batch, *each.shape)) for name, each in self.constant.items()}
+        constant = self.constant | {"settings": self.constant["settings"].copy()}
+        constant["settings"][:2] = dt, self.gain / dt
+        inputs = given | {name: np.broadcast_to(each, (batch, *each.shape)) for name, each in constant.items()}
         made = {name: np.empty((batch, *shape), dtype) for name, shape in self.shapes.items()}
         self.dyn.engine.compose(self.task, inputs, made)
         arrays = self.inputs_of(made, batch)
@@ -168,7 +172,7 @@ class _One:
         if program is None:
             raise UnavailableError("velocity: no program")
         programmes, arrays, results = plan.programmes(m), plan.inputs_of(made, 1), plan.new(1, m)
-        self.program = program
+        self.program, self.settings = program, inputs["settings"][0]
         self.solve = programmes.one(programmes.table(arrays, results), arrays, results)
         self.x, self.multipliers, self.ends = results[0][0], results[1][0, : model.nv], results[2][0]
         own = [(name, plan.full[name], each) for name, each in inputs.items() if name not in plan.constant]
@@ -257,17 +261,18 @@ class VelocityQueries:
             ArgumentError: wrong shapes or numbers, or a task that has no velocity.
             UnavailableError: the engine is on a GPU.
         """
-        options = dt, velocity_limits, gain, hard, acceleration_limits, limit_gain, posture_rate, damping
+        options = velocity_limits, gain, hard, acceleration_limits, limit_gain, posture_rate, damping
         given = {"q": q, "twists": twists, "goals": targets, "before": qd}
         key = _key(options, given)
         if obstacles is None and self._clearance is None:
             plan = None if key is None else self._plans.get(key)
-            answer = None if plan is None else self._velocity_of_one(plan, given)
+            answer = None if plan is None else self._velocity_of_one(plan, given, dt)
             if answer is not None:
                 return answer
         engine, library = self._dyn._engine_for({name: each for name, each in given.items() if name != "twists"})
         if library.on_device or engine.name == "gpu":
             raise UnavailableError("velocity: got engine 'gpu', or arrays on a GPU; allowed: 'cpu', 'reference'")
+        length = _within("dt", dt, 0.0, np.inf, "s")
         plan = None if key is None else self._plans.get(key)
         if plan is None:
             plan = self._plan(options, given)
@@ -280,9 +285,9 @@ class VelocityQueries:
         if not leading and near[0] is None and engine.native and not plan.idle and plan.takes_arrays:
             with suppress(UnavailableError):  # too large for one program
                 plan.idle.append(_One(plan))
-        return self._velocities(plan, flat, leading, *near)
+        return self._velocities(plan, flat, leading, length, *near)
 
-    def _velocity_of_one(self, plan: _Plan, given: dict[str, Any]) -> tuple[Array, VelocityReport] | None:
+    def _velocity_of_one(self, plan: _Plan, given: dict[str, Any], dt: Any) -> tuple[Array, VelocityReport] | None:
         """The answer for one state by calls on memory that is kept; None if there is another way."""
         try:
             one = plan.idle.pop()  # of this thread alone, until it is back
@@ -296,6 +301,9 @@ class VelocityQueries:
                 if array.shape != shape and array.shape != short:
                     return None
                 place[...] = array
+            if type(dt) is not float or not 0.0 < dt < np.inf:
+                return None
+            one.settings[0], one.settings[1] = dt, plan.gain / dt
             one.program()
             one.solve()
             return one.x.copy(), VelocityReport(one.ends.copy(), one.multipliers.copy())
@@ -307,6 +315,7 @@ class VelocityQueries:
         plan: _Plan,
         flat: dict[str, Array],
         leading: tuple[int, ...],
+        dt: float,
         clearance: float | None,
         obstacles: Obstacles | None,
     ) -> tuple[Array, VelocityReport]:
@@ -325,9 +334,9 @@ class VelocityQueries:
                 things = obstacles
                 if obstacles is not None and around:
                     things = obstacles.repeated(leading, np.arange(batch)[rows])
-                normals, least, distance[rows] = self._barriers(some["q"], clearance, things, plan.share)
+                normals, least, distance[rows] = self._barriers(some["q"], clearance, things, plan.gain / dt)
                 barriers = normals, least
-            qd[rows], every, ends[rows] = plan.solve(some, barriers)
+            qd[rows], every, ends[rows] = plan.solve(some, dt, barriers)
             multipliers[rows] = every[:, :nv]
         report = VelocityReport(
             ends.reshape(*leading, 2),
@@ -363,12 +372,11 @@ class VelocityQueries:
 
     def _plan(self, options: tuple[Any, ...], given: dict[str, Any]) -> _Plan:
         """Check the options of a call."""
-        dt, velocity_limits, gain, hard, acceleration_limits, limit_gain, posture_rate, damping = options
+        velocity_limits, gain, hard, acceleration_limits, limit_gain, posture_rate, damping = options
         model, name = self.model, self.dtype.name
         if not model.nv:
             raise ArgumentError(f"model {model.name!r} has no joints that move; wanted one with some")
-        length = _within("dt", dt, 0.0, np.inf, "s")
-        share = _within("limit_gain", limit_gain, 0.0, 1.0) / length
+        share = _within("limit_gain", limit_gain, 0.0, 1.0)
         weight = DAMPING[name] if damping is None else _within("damping", damping, 0.0, _HEAVIEST)
         rate = finite_number("posture_rate", posture_rate)
         if rate < 0.0:
@@ -387,7 +395,7 @@ class VelocityQueries:
         elif not flag("velocity_limits", velocity_limits):
             speed = np.full(model.nv, np.inf)
         constant = {
-            "settings": [length, share, weight**2, POSTURE**2, rate],
+            "settings": [1.0, share, weight**2, POSTURE**2, rate],
             "speed": speed,
             "gains": _gains(gain, len(wishes)),
             "q_des": postures[0].q if postures else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -22,6 +23,8 @@ _TOLERANCES = {"float64": (1e-10, 1e-6, 1e-18), "float32": (1e-7, 1e-5, 1e-14)}
 """Tolerances by the dtype of arrays, whose rounding makes dependent rows differ."""
 _PORTABLE = Target("", "", "", "sse2")
 """The target whose vectors the reference engine has."""
+_CODE: WeakKeyDictionary[Any, dict[bool, Any]] = WeakKeyDictionary()
+"""Loaded code of each engine, without and with squares."""
 _RUN = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
@@ -40,7 +43,7 @@ class Programmes:
         self, engine: Any, n: int, m: int, rows: int | None = None, *, scale: float = 0.0, most: int = MOST_STEPS
     ) -> None:
         self.n, self.m, self.rows, self._engine = n, m, rows, engine
-        self._native = engine.native
+        self._native, squares = engine.native, rows is not None
         target, dtype = (engine.target if self._native else _PORTABLE), engine.dtype
         self._types = types(dtype, target)
         width = self._types["Vector"].width
@@ -53,8 +56,12 @@ class Programmes:
         # A factorisation, and as much for the first steps: it decides when threads share a batch.
         self.row_ns = 50.0 + n**3 / width + (rows or 0) * n * (n / width + 1.0)
         if self._native:
-            text = module_text(dtype, target, rows is not None)
-            self._code = engine.compiler.shared(text, f"robodyn quadratic {dtype} {target.level}", target)
+            loaded = _CODE.setdefault(engine, {})
+            if squares not in loaded:
+                text = module_text(dtype, target, squares)
+                label = f"robodyn quadratic {dtype} {target.level}"
+                loaded[squares] = engine.compiler.shared(text, label, target)
+            self._code = loaded[squares]
             self.address = self._code.address("kernel")
             self.function = _RUN(self.address)
 
