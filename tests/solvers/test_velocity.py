@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 import robots
@@ -273,6 +275,9 @@ def test_one_state_by_kept_memory():
     before, _ = ik.velocity(q[0], twists[0], DT)
     ik.velocity(q[1], twists[1], DT)
     assert np.array_equal(ik.velocity(q[0], twists[0], DT)[0], before)
+    assert np.array_equal(pickle.loads(pickle.dumps(ik)).velocity(q[0], twists[0], DT)[0], before)
+    for dt in (0.001, 0.5):  # the length of a step is that of each call
+        assert np.abs(ik.velocity(q[2], twists[2], dt)[0] - ik.velocity(q[2:3], twists[2:3], dt)[0][0]).max() < 1e-10
 
 
 def test_wrong_arguments_are_named():

@@ -17,8 +17,8 @@ from robodyn.engines.cpu.kernels import workspace
 from robodyn.internals.arguments import Array
 from robodyn.solve.quadratic.code import kernel, module_text, types, workspace_bytes
 
-MOST_STEPS = 60
-"""Steps of one programme after those for equalities."""
+_STEPS, _STEPS_OF_EACH = 60, 4
+"""Most steps of one programme after those for equalities, and in addition for each unknown."""
 _TOLERANCES = {"float64": (1e-10, 1e-6, 1e-18), "float32": (1e-7, 1e-5, 1e-14)}
 """Tolerances by the dtype of arrays, whose rounding makes dependent rows differ."""
 _PORTABLE = Target("", "", "", "sse2")
@@ -36,11 +36,11 @@ class Programmes:
         n, m: number of unknowns, and of rows of C.
         rows: number of rows of A; None: calls give H and g.
         scale: size of x below which violations of bounds are relative to it, and not to x.
-        most: steps after which a programme counts as not solved, besides one for each equality.
+        most: steps after which a programme counts as not solved, besides one for each equality; None: 60 + 4 n.
     """
 
     def __init__(
-        self, engine: Any, n: int, m: int, rows: int | None = None, *, scale: float = 0.0, most: int = MOST_STEPS
+        self, engine: Any, n: int, m: int, rows: int | None = None, *, scale: float = 0.0, most: int | None = None
     ) -> None:
         self.n, self.m, self.rows, self._engine = n, m, rows, engine
         self._native, squares = engine.native, rows is not None
@@ -48,10 +48,9 @@ class Programmes:
         self._types = types(dtype, target)
         width = self._types["Vector"].width
         padded = -(-n // width) * width
-        self._constants = (
-            np.array([n, m, rows or 0, padded, most], np.int64),
-            np.array([*_TOLERANCES[dtype.name], scale]),
-        )
+        steps = _STEPS + _STEPS_OF_EACH * n if most is None else most
+        sizes = np.array([n, m, rows or 0, padded, steps], np.int64)
+        self._constants = sizes, np.array([*_TOLERANCES[dtype.name], scale])
         self.workspace_bytes = workspace_bytes(n, m, rows or 0, padded)
         # A factorisation, and as much for the first steps: it decides when threads share a batch.
         self.row_ns = 50.0 + n**3 / width + (rows or 0) * n * (n / width + 1.0)
