@@ -15,7 +15,8 @@ from robodyn.compile.loops.language import bound, struct_of
 from robodyn.compile.loops.table import Argument
 from robodyn.engines.cpu.kernels import workspace
 from robodyn.internals.arguments import Array
-from robodyn.solve.quadratic.code import kernel, module_text, types, workspace_bytes
+from robodyn.solve.quadratic.code import kernel, module_text
+from robodyn.solve.quadratic.factors import types, workspace_bytes
 
 _STEPS, _STEPS_OF_EACH = 60, 4
 """Most steps of one programme after those for equalities, and in addition for each unknown."""
