@@ -92,6 +92,7 @@ if TYPE_CHECKING:
         PostureTask,
         RelativePoseTask,
     )
+    from robodyn.solve.inverse_kinematics.velocity import VelocityReport
     from robodyn.tools import hardware, plots
     from robodyn.tools.viewer.show import show
 
@@ -124,6 +125,7 @@ _HOME = {
     "Rollout": "api.motion.result",
     "Sphere": "core.shapes",
     "Tree": "core.tree",
+    "VelocityReport": "solve.inverse_kinematics.velocity",
     "Weld": "core.constraints.kinds",
     "auto_tree": "io.builders.auto_tree",
     "build_model": "io.builders.assemble",
@@ -231,6 +233,7 @@ __all__ = [
     "Sphere",
     "Tree",
     "UnavailableError",
+    "VelocityReport",
     "Weld",
     "__version__",
     "auto_tree",

@@ -1,11 +1,12 @@
-"""Inverse kinematics of arms, cold and warm, beside TRAC-IK and the closed-loop method of Pinocchio's example."""
+"""Inverse kinematics of arms, cold and warm, beside TRAC-IK and the closed-loop method of Pinocchio's example; and
+velocities for wished twists."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from robodyn.internals.arguments import Array
 from tests.bench.runner import Page, Run
 from tests.bench.shared import robot_file
 from tests.bench.timing import least
+from tests.bench.velocities import SLOW, Velocities
+from tests.bench.velocities import measure as measure_velocities
 
 TARGETS, SINGLE, FOR_PEERS, BATCH = 100_000, 500, 500, 4096
 STARTS = ("cold", "warm")
@@ -29,6 +32,7 @@ _TURNS = 3
 _WARM = 0.05
 _SUCCESS, _RATES = 0.999, {"cold": 1e5, "warm": 1e6}
 _RATE_AMONG = 5e4
+_CALL = {False: 10.0, True: 30.0}
 """What was set as a goal in float64."""
 _ARMS = {
     **dict.fromkeys(("arm6", "arm7", "abbIrb120", "kr16_2", "universalUR5"), "tool0"),
@@ -75,6 +79,7 @@ class Results:
     """What was measured."""
 
     cases: list[Case]
+    velocities: list[Velocities] = field(default_factory=list)
 
 
 class _Work:
@@ -145,7 +150,17 @@ def measure(run: Run) -> Results:
     if run.chosen(f"ik: {AMONG}"):
         among = _Among()
         found.cases += _measured(among, {}, clearance=_KEPT, obstacles=among.around)
+    found.velocities = list(measure_velocities(run))
     return found
+
+
+def merge(found: Results, old: Results, about: dict[str, str], old_about: dict[str, str]) -> Results:
+    """This, and what is stored of the part that nobody asked about now."""
+    if not found.cases and old.cases:
+        told = f"velocities commit {about['commit']}, load {about['load']}"
+        about |= old_about | {"load": f"{old_about['load'].split(', velocities')[0]}, {told}"}
+        return Results(old.cases, found.velocities)
+    return found if found.velocities else Results(found.cases, old.velocities)
 
 
 def _measured(work: _Work, peers: dict[str, Callable[[_Work], _Solve]], **options: Any) -> Iterator[Case]:
@@ -236,9 +251,16 @@ def notes(found: Results) -> list[str]:
             f"{rate:,.0f}, reached by {reached} of {len(ours)}); at least {100 * success:.3f} % are solved (wanted: "
             f"{100 * _SUCCESS:g} %)."
         )
+    for dtype in DTYPES if found.velocities else ():
+        every = [each for each in found.velocities if each.dtype == dtype and each.twists == SLOW]
+        lines += [
+            f"velocities of {each.robot}, {dtype}: {each.single:.1f} us a call (wanted: {_CALL[each.dofs > 7]:g}), "
+            f"{each.rate:,.0f} states a second{'' if each.dofs > 7 else ' (wanted: 1,000,000)'}."
+            for each in every
+        ]
     missing = [name for name in _PEERS if all(each.solver != name for each in found.cases)]
     lines.append(f"Not installed: {', '.join([*missing, 'PyRoki and tracikpy (no wheels on the index)'])}.")
     return lines
 
 
-PAGE = Page("ik", Results, measure, notes=notes)
+PAGE = Page("ik", Results, measure, notes=notes, merge=merge)

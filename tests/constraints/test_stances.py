@@ -52,7 +52,7 @@ STANCES = {
         "unit_coordinates upper velocity_limit velocity_names with_contacts with_frames with_inertia "
         "with_shapes",
     },
-    "InverseKinematics": {OBEYS: "solve", OTHER: "n_targets"},
+    "InverseKinematics": {OBEYS: "solve velocity", OTHER: "n_targets"},
     "Rollout": {OTHER: "converged load model plot save save_html"},
     "robodyn": {
         OBEYS: "InverseKinematics simulate",
@@ -62,7 +62,7 @@ STANCES = {
         "Dynamics HeightField IKReport JointForcesWarning JointOrder LoadError Lock Model "
         "NumericalError Obstacles Plane Point PoseTask PositionTask PostureTask RedundantWarning "
         "RelativePoseTask RobodynError RobotDescription Rod Rolling Rollout SingularError Sphere Tree "
-        "UnavailableError Weld __version__ auto_tree build_model conventions converter exp "
+        "UnavailableError VelocityReport Weld __version__ auto_tree build_model conventions converter exp "
         "exp_gradient external_force fit_spheres from_pinocchio log log_gradient pose_error "
         "pose_error_gradient hardware inertial_parameters load load_description load_mjcf load_sdf "
         "load_urdf load_xacro plots random_tree read_urdf release_memory",
@@ -305,6 +305,13 @@ def reached(dyn, q, qd, tau):
     require_closed(found, most=1e-5)
 
 
+def turned(dyn, q, qd, tau):
+    ik = rd.InverseKinematics(dyn.model, "rocker", limits=False, engine="reference")
+    found, report = ik.velocity(q, 0.01 * np.ones(6), 1e-4)
+    assert report.feasible and np.abs(dyn.constraint_jacobian(q) @ found).max() < 1e-6
+    require_closed(q + 1e-4 * found, most=1e-5)
+
+
 def in_drake(dyn, q, qd, tau):
     analysis = pytest.importorskip("pydrake.systems.analysis")
     from robodyn.simulators.drake import system
@@ -434,6 +441,7 @@ OBEYING = {
     "Dynamics.project": projected,
     "Model.assemble": assembled,
     "InverseKinematics.solve": reached,
+    "InverseKinematics.velocity": turned,
     "robodyn.InverseKinematics": reached,
     "robodyn.simulate": simulated,
     "robodyn.simulators.drake.system": in_drake,

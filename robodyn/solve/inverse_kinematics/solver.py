@@ -30,6 +30,7 @@ from robodyn.solve.inverse_kinematics.residuals import MEASURES
 from robodyn.solve.inverse_kinematics.search import Found, Search, Settings
 from robodyn.solve.inverse_kinematics.seeds import further_starts, middle
 from robodyn.solve.inverse_kinematics.tasks import AllTasks, PostureTask, Task, asked_for, task_list
+from robodyn.solve.inverse_kinematics.velocity import VelocityQueries
 
 ENGINES = ("auto", "reference", "cpu", "gpu")
 TOLERANCES = {"float64": (1e-6, 1e-6), "float32": (1e-4, 1e-4)}
@@ -84,7 +85,7 @@ class IKReport:
         )
 
 
-class InverseKinematics:
+class InverseKinematics(VelocityQueries):
     """Finds configurations that fulfil tasks.
 
     Takes Levenberg-Marquardt steps from several seeds, within joint limits. The steps are compiled for the robot and
@@ -146,6 +147,7 @@ class InverseKinematics:
         size = min(rows, model.nv) ** 2 * max(rows, model.nv)
         self._one_target: OneTarget | Literal[False] | None = None
         self._settings_by_tolerance: dict[Any, Settings] = {}
+        self._plans = {}
         self._steps = _STEPS if size <= _SMALL else 2 if size <= _LARGE else 1
 
     def __repr__(self) -> str:
@@ -154,7 +156,7 @@ class InverseKinematics:
 
     def __getstate__(self) -> dict[str, Any]:
         """All but machine code, which stays in its process."""
-        return {**self.__dict__, "_one_target": None}
+        return {**self.__dict__, "_one_target": None, "_plans": {}}
 
     @property
     def n_targets(self) -> int:

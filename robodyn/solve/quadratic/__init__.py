@@ -1,0 +1,1 @@
+"""Small dense quadratic programmes, one after another: a dual active set as loops."""
