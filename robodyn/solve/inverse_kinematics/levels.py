@@ -7,7 +7,7 @@ and Slotine, A general framework for managing multiple tasks in highly redundant
     B_k = J_k S N_k                 x += B_k' (B_k B_k' + lambda_k)^-1 (e_k - J_k S x)
     N_0 = 1                         N_k+1 = N_k - N_k B_k' (B_k B_k' + least)^-1 B_k
 
-The lambda of lower levels is their error times the curvature, as they need not reach their targets.
+The lambda of lower levels is proportional to their error, as they need not reach their targets.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ import numpy as np
 
 from robodyn.algorithms.definite import Definite, is_zero, product
 from robodyn.solve.inverse_kinematics.residuals import Rows, times
+from robodyn.solve.inverse_kinematics.secondary import Aside
 
+_BEND = 0.1
+"""lambda of lower levels, relative to their error times the size of their rows. Tasks that can be done, and others, take
+the fewest steps with it."""
 _TINY = 1e-30
 """Avoids the root of zero."""
 
@@ -66,7 +70,7 @@ def step_of(
     slide: Sequence[Any],
     damping: Any,
     floor: tuple[Any, Any],
-    onward: list[Any] | None,
+    aside: Aside | None,
     pull: Any,
     levels: int,
 ) -> list[Any]:
@@ -77,13 +81,16 @@ def step_of(
         free, slide: factors of S: 0 for joints that must not move, and how far others slide.
         damping: of the first level.
         floor: smallest lambda for rows of size one, and for degrees of freedom.
-        onward: dq that secondary goals ask for, or None. It is moved to the null space of all rows.
+        aside: where secondary goals lead, if there are any. It is moved to the null space of all rows.
         pull: 1, or 0 for the first level alone.
         levels: how many there are.
     """
     scale = [a * b for a, b in zip(free, slide, strict=True)]
     least = [floor[0] * size**2 for size in rows.sizes]
-    if levels == 1:
+    onward = None
+    if aside is not None:
+        onward = [0.0 if is_zero(a) else a * each for a, each in zip(aside.step, free, strict=True)]
+    if levels == 1 and (aside is None or aside.linear):
         errors = rows.errors
         if onward is not None:
             errors = [e - product(row, onward) for e, row in zip(errors, rows.J, strict=True)]
@@ -101,16 +108,17 @@ def step_of(
             B = [each.without(row) for row in B]
         errors = [rows.errors[i] - product(row, x) for i, row in zip(which, JS, strict=True)]
         if level:
-            damping = np.sqrt(rows.cost(level) + _TINY) * max(rows.sizes[i] for i in which)
+            damping = _BEND * np.sqrt(rows.cost(level) + _TINY) * max(rows.sizes[i] for i in which)
         step = Damped(B, [damping + least[i] for i in which], damping + floor[1]).solved(errors)
         x = [a + b for a, b in zip(x, times(pull, step) if level else step, strict=True)]
         if level < levels - 1 or onward is not None:
             above.append(Damped(B, [least[i] for i in which], floor[1]))
     if onward is not None:
+        assert aside is not None
         z = [0.0 if is_zero(a) else a / along for a, along in zip(onward, slide, strict=True)]
         for each in above:
             z = each.without(z)
-        x = [a + b for a, b in zip(x, z, strict=True)]
+        x = [a + b for a, b in zip(x, aside.shortened(z), strict=True)]
     return [along * each for along, each in zip(slide, x, strict=True)]
 
 

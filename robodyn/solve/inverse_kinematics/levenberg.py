@@ -41,7 +41,7 @@ from robodyn.solve.inverse_kinematics.aims import MEASURES, AllTasks
 from robodyn.solve.inverse_kinematics.levels import step_of
 from robodyn.solve.inverse_kinematics.limits import bounds
 from robodyn.solve.inverse_kinematics.residuals import Goals, Rows, Scene, beyond, flat_measures, relu, times
-from robodyn.solve.inverse_kinematics.secondary import uphill
+from robodyn.solve.inverse_kinematics.secondary import Aside, uphill
 
 DAMPING = 0.02
 """c. It is the best value for half of the arms in the tests. 0.1 is best for the others, by a small margin."""
@@ -154,7 +154,8 @@ class _Steps:
         free, aside = self._free(rows), None
         if asked.weights is not None or asked.dexterous:
             at = partial(self._at, q=list(self._q))
-            aside = times(self._pull, uphill(self._model, asked, self._q, self._posture, at))
+            aside = uphill(self._model, asked, self._q, self._posture, at)
+            aside.step = times(self._pull, aside.step)
         dq = self._newton(rows, free, aside)
         if asked.secondary or rows.bounded:
             # The active set: limits and bounds that the step would break.
@@ -174,16 +175,14 @@ class _Steps:
         self._q = self._limited(moved, self._limits)
         return going
 
-    def _newton(self, rows: Rows, free: list[Any], aside: list[Any] | None) -> list[Any]:
-        """dq. `aside`: the step to secondary goals, if there are any."""
+    def _newton(self, rows: Rows, free: list[Any], aside: Aside | None) -> list[Any]:
+        """dq. `aside`: where secondary goals lead, if there are any."""
         cost = rows.cost()
         damping = self._damping * cost / np.sqrt(1.0 + self._bend * cost)
         slide: list[Any] = [1.0] * self._model.nv
         if self._sliding.any():
             farther = np.sqrt(1.0 + self._far * cost)
             slide = [farther if sliding else 1.0 for sliding in self._sliding.tolist()]
-        if aside is not None:
-            aside = [0.0 if is_zero(d) else d * f for d, f in zip(aside, free, strict=True)]
         floor = self._floor, self._common
         return step_of(rows, free, slide, damping, floor, aside, self._pull, self._asked.levels)
 

@@ -148,16 +148,19 @@ class Search:
         return results
 
     def _lower(self, found: Found, rows: Array, goals: Array) -> None:
-        """Serves tasks of lower priority where those of the highest are out of reach, as long as these stay as they
-        are."""
-        q, blocks = found.q[rows], 2 * self._blocks
-        for k in range(blocks):
-            settings = self._careful_pulled if self._pulls(k, blocks) else self._careful
-            out, _ = self._block(q, goals[rows], settings, True)
-            q = out["moved"]
+        """Serves tasks of lower priority where those of the highest are out of reach, then returns to what is nearest
+        for these. Where that fails, results stay as they are."""
+        q, pulled = found.q[rows], pulls_until(2 * self._blocks)
+        for k in range(pulled + _CARE * self._blocks):
+            out, _ = self._block(q, goals[rows], self._careful_pulled if k < pulled else self._careful, True)
             found.iterations[rows] += out["used"].astype(np.int64)
-        kept = out["cost"] <= found.cost[rows] * (1.0 + _SAME[self._dtype.name])
-        self._keep(found, rows[kept], {name: array[kept] for name, array in out.items()}, found.done[rows[kept]], None)
+            kept = out["cost"] <= found.cost[rows] * (1.0 + _SAME[self._dtype.name])
+            if k < pulled:
+                kept &= out["used"] < self._steps
+            self._keep(found, rows[kept], {name: array[kept] for name, array in out.items()}, False, None)
+            rows, q = rows[~kept], out["moved"][~kept]
+            if not len(rows):
+                return
 
     @property
     def _others(self) -> int:
@@ -366,7 +369,7 @@ class Search:
         counted = begun[1] <= best[begun[0]]
         np.add.at(found.iterations, begun[0][counted], taken[counted])
 
-    def _keep(self, found: Found, rows: Array, out: dict[str, Array], good: Array, start: Any) -> None:
+    def _keep(self, found: Found, rows: Array, out: dict[str, Array], good: Any, start: Any) -> None:
         """Stores results that are better than those so far."""
         found.q[rows], found.measures[rows], found.cost[rows] = out["moved"], out["measures"], out["cost"]
         found.done[rows] = good

@@ -4,13 +4,16 @@ Steps go uphill on
 
     F = sum of weight log sqrt(det(J J'))  -  1/2 sum of weight (difference to the posture)^2
 
-J is the Jacobian of a link. Its derivatives are the kinematic Hessian. The Hessian matrix of the logarithm of the sine
-of an angle is 1 + |gradient|^2. Steps along the gradient are divided by that of all weights, and of 1 for the posture.
+J is the Jacobian of a link. Its derivatives are the kinematic Hessian. With p the gradient of F in the null space of
+the tasks, a step is p / (1 + |p|^2 + |dF|), weights apart. 1 + |p|^2 is the curvature of log sin x, the manipulability
+of two joints in a row. |dF| allows for the curvature of the tasks, times the gradient across the null space. With a posture alone F is quadratic, and steps are a share of p.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+import numpy as np
 
 from robodyn.algorithms.definite import Definite, is_zero, product
 from robodyn.algorithms.kinematic_gradients import pose_hessian
@@ -19,6 +22,7 @@ from robodyn.algorithms.manifold import joint_by_joint
 from robodyn.algorithms.relative_motion import OfLink, between
 from robodyn.core.model import Model
 from robodyn.core.reach import reach
+from robodyn.internals.records import dataclass
 from robodyn.solve.inverse_kinematics.aims import AllTasks
 from robodyn.solve.inverse_kinematics.residuals import times
 from robodyn.solve.inverse_kinematics.tasks import AXES
@@ -27,12 +31,36 @@ _ONWARD = 0.3
 """Largest share of the difference to a posture that a step covers. With 1 the errors of tasks grow again."""
 _UPHILL = 0.6
 """Share of the step along the gradient of manipulability."""
+_TINY = 1e-30
+"""Avoids the root of zero."""
 _SINGULAR = 1e-6
 """Added to J J', relative to the square of a row's size, so that its inverse exists in singular configurations."""
 
 
-def uphill(model: Model, asked: AllTasks, q: Any, posture: Any, at: OfLink) -> list[Any]:
-    """The step that secondary goals ask for.
+@dataclass
+class Aside:
+    """Where secondary goals lead.
+
+    `step`: the gradient of F, or a share of it if it is `linear`; `least`, `weight`: the bend of the way at p = 0, and
+    the sum of weights of manipulability.
+    """
+
+    step: list[Any]
+    least: Any = 0.0
+    weight: float = 0.0
+
+    @property
+    def linear(self) -> bool:
+        """True for a posture alone."""
+        return not self.weight
+
+    def shortened(self, p: list[Any]) -> list[Any]:
+        """The step of the gradient in the null space."""
+        return p if self.linear else times(_UPHILL / (self.least + product(p, p) / self.weight), p)
+
+
+def uphill(model: Model, asked: AllTasks, q: Any, posture: Any, at: OfLink) -> Aside:
+    """Where secondary goals lead.
 
     Args:
         model, asked: the robot and all tasks.
@@ -40,21 +68,20 @@ def uphill(model: Model, asked: AllTasks, q: Any, posture: Any, at: OfLink) -> l
         at: evaluates an algorithm at q.
     """
     step: list[Any] = [0.0] * model.nv
+    share = 1.0 if asked.dexterous else _ONWARD
     if asked.weights is not None:
         way = joint_by_joint(model, "v", lambda kind, at, _: kind.difference(tuple(q[at]), tuple(posture[at])))
         step = [
-            0.0 if not weight or is_zero(d) else _ONWARD * weight * d
+            0.0 if not weight or is_zero(d) else share * weight * d
             for weight, d in zip(asked.weights, way, strict=True)
         ]
     if not asked.dexterous:
-        return step
-    bend: Any = max(asked.weights or (0.0,))
-    step = times(_UPHILL / _ONWARD, step)
+        return Aside(step)
     for link, weight, axes in asked.dexterous:
         gradient = log_manipulability_gradient(model, link, axes, at)
-        bend = bend + weight * (1.0 + product(gradient, gradient))
-        step = [a if is_zero(b) else a + _UPHILL * weight * b for a, b in zip(step, gradient, strict=True)]
-    return times(1.0 / bend, step)
+        step = [a if is_zero(b) else a + weight * b for a, b in zip(step, gradient, strict=True)]
+    heavy = sum(weight for _, weight, _ in asked.dexterous)
+    return Aside(step, max(asked.weights or (0.0,)) + heavy + np.sqrt(product(step, step) + _TINY), heavy)
 
 
 def log_manipulability_gradient(model: Model, link: int, axes: str, at: OfLink) -> list[Any]:
