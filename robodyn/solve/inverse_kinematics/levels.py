@@ -22,8 +22,8 @@ from robodyn.solve.inverse_kinematics.residuals import Rows, times
 from robodyn.solve.inverse_kinematics.secondary import Aside
 
 _BEND = 0.1
-"""lambda of lower levels, relative to their error times the size of their rows. Tasks that can be done, and others, take
-the fewest steps with it."""
+"""lambda of lower levels, relative to their error times the size of their rows. Tasks take the fewest steps with it,
+whether they can be done or not."""
 _TINY = 1e-30
 """Avoids the root of zero."""
 

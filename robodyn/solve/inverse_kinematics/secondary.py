@@ -6,7 +6,8 @@ Steps go uphill on
 
 J is the Jacobian of a link. Its derivatives are the kinematic Hessian. With p the gradient of F in the null space of
 the tasks, a step is p / (1 + |p|^2 + |dF|), weights apart. 1 + |p|^2 is the curvature of log sin x, the manipulability
-of two joints in a row. |dF| allows for the curvature of the tasks, times the gradient across the null space. With a posture alone F is quadratic, and steps are a share of p.
+of two joints in a row. |dF| allows for the curvature of the tasks, times the gradient across the null space. With
+a posture alone F is quadratic, and steps are a share of p.
 """
 
 from __future__ import annotations
