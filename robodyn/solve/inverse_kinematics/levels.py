@@ -53,10 +53,15 @@ class Damped:
 
     def solved(self, errors: Sequence[Any]) -> list[Any]:
         """B' (B B' + lambda)^-1 e, or (B' B + lambda)^-1 B' e, which is equal."""
+        return self.with_multipliers(errors)[0]
+
+    def with_multipliers(self, errors: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """x, and what is proportional to the multipliers y: x = B' y."""
         if not self._wide:
-            return self._factors.solved([product(column, errors) for column in self._columns])
+            x = self._factors.solved([product(column, errors) for column in self._columns])
+            return x, [e - product(row, x) for e, row in zip(errors, self.B, strict=True)]
         y = self._factors.solved(errors)
-        return [product([row[k] for row in self.B], y) for k in range(len(self.B[0]))]
+        return [product([row[k] for row in self.B], y) for k in range(len(self.B[0]))], y
 
     def without(self, x: list[Any]) -> list[Any]:
         """x less its part that changes the rows."""
@@ -73,8 +78,8 @@ def step_of(
     aside: Aside | None,
     pull: Any,
     levels: int,
-) -> list[Any]:
-    """dq of all levels.
+) -> tuple[list[Any], list[Any] | None]:
+    """dq of all levels, and multipliers of rows if there is only one level.
 
     Args:
         rows: errors and Jacobians.
@@ -94,9 +99,10 @@ def step_of(
         errors = rows.errors
         if onward is not None:
             errors = [e - product(row, onward) for e, row in zip(errors, rows.J, strict=True)]
-        solved = Damped(_scaled(rows.J, scale), [damping + each for each in least], damping + floor[1]).solved(errors)
+        system = Damped(_scaled(rows.J, scale), [damping + each for each in least], damping + floor[1])
+        solved, y = system.with_multipliers(errors)
         dq = [along * each for along, each in zip(slide, solved, strict=True)]
-        return dq if onward is None else [a + b for a, b in zip(dq, onward, strict=True)]
+        return (dq if onward is None else [a + b for a, b in zip(dq, onward, strict=True)]), y
     x: list[Any] = [0.0] * len(scale)
     above: list[Damped] = []
     for level in range(levels):
@@ -119,7 +125,7 @@ def step_of(
         for each in above:
             z = each.without(z)
         x = [a + b for a, b in zip(x, aside.shortened(z), strict=True)]
-    return [along * each for along, each in zip(slide, x, strict=True)]
+    return [along * each for along, each in zip(slide, x, strict=True)], None
 
 
 def _scaled(J: Sequence[Sequence[Any]], scale: Sequence[Any]) -> list[list[Any]]:

@@ -49,8 +49,11 @@ _FAR = 10.0
 """Errors larger than this times the size of the robot count as far."""
 _NEAR = 1e-4
 """Errors up to this times the size of the robot count as near, while approaching an unreachable target."""
-_SETTLED = 1e-3
-"""Length of a step to secondary goals, in rad or m, below which they count as reached."""
+_SETTLED, _SETTLED_UPHILL = 1e-3, 2e-4
+"""Length of a step to secondary goals, in rad or m, below which they count as reached; with manipulability, whose steps
+are shorter."""
+_GUESSES = 3
+"""How often a step guesses which bounds are active. More do not reach better postures."""
 _NEVER = 1e-25
 """Avoids a division by zero. It is negligible beside products of errors and violations of bounds."""
 SETTINGS = 9
@@ -156,14 +159,15 @@ class _Steps:
             at = partial(self._at, q=list(self._q))
             aside = uphill(self._model, asked, self._q, self._posture, at)
             aside.step = times(self._pull, aside.step)
-        dq = self._newton(rows, free, aside)
-        if asked.secondary or rows.bounded:
+        dq, y = self._newton(rows, free, aside)
+        for _ in range(_GUESSES if rows.bounded else asked.secondary):
             # The active set: limits and bounds that the step would break.
-            free, rows = self._inside(free, dq), rows.foreseen(dq)
-            dq = self._newton(rows, free, aside)
+            free, rows = self._inside(free, dq), rows.foreseen(dq, y)
+            dq, y = self._newton(rows, free, aside)
         if asked.secondary:
             length = product(dq, dq)
-            moving = relu(length - _SETTLED * _SETTLED)
+            settled = _SETTLED_UPHILL if asked.dexterous else _SETTLED
+            moving = relu(length - settled * settled)
             if asked.levels > 1:
                 moving = moving + is_positive(beyond(rows, levels, least, lower=True)) * relu(length - self._least[1])
             left = left + self._pull * moving
@@ -175,8 +179,8 @@ class _Steps:
         self._q = self._limited(moved, self._limits)
         return going
 
-    def _newton(self, rows: Rows, free: list[Any], aside: Aside | None) -> list[Any]:
-        """dq. `aside`: where secondary goals lead, if there are any."""
+    def _newton(self, rows: Rows, free: list[Any], aside: Aside | None) -> tuple[list[Any], list[Any] | None]:
+        """dq and multipliers of rows. `aside`: where secondary goals lead, if there are any."""
         cost = rows.cost()
         damping = self._damping * cost / np.sqrt(1.0 + self._bend * cost)
         slide: list[Any] = [1.0] * self._model.nv

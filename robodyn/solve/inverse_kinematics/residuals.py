@@ -59,6 +59,24 @@ def times(factor: Any, row: Sequence[Any]) -> list[Any]:
 
 
 @dataclass
+class _Bounded:
+    """A row that keeps a value between bounds: value, bounds and Jacobian, all weighted; 1 if it `acts`, else 0;
+    `side`: 1 for the lower bound, -1 for the upper one."""
+
+    value: Any
+    low: Any
+    high: Any
+    row: list[Any]
+    acts: Any = 0.0
+    side: Any = 0.0
+
+    def beyond(self, value: Any) -> tuple[Any, Any]:
+        """1 if a value is beyond a bound, else 0, and the side."""
+        below, above = is_positive(self.low - value), is_positive(value - self.high)
+        return below + above, below - above
+
+
+@dataclass
 class Rows:
     """Weighted errors, their Jacobian `J` (nv scalars for each error), and unweighted measures of aims."""
 
@@ -75,8 +93,8 @@ class Rows:
     """The level of priority of the rows that are added."""
     levels: list[int] = field(default_factory=list)
     """The level of each row."""
-    bounded: dict[int, tuple[Any, Any, Any, list[Any]]] = field(default_factory=dict)
-    """Of rows with bounds: value, lower and upper bound, and Jacobian, all weighted."""
+    bounded: dict[int, _Bounded] = field(default_factory=dict)
+    """Rows with bounds, by their numbers."""
 
     def add(self, weight: float, error: Any, row: list[Any], length: float = 1.0) -> None:
         """Adds a row. `length`: change of the error in m per rad if the error is a distance, else 1."""
@@ -87,22 +105,30 @@ class Rows:
 
     def keep(self, weight: float, value: Any, low: Any, high: Any, row: list[Any], length: float = 1.0) -> Any:
         """Adds a row that keeps a value between bounds; returns its error."""
+        bounded = _Bounded(weight * value, weight * low, weight * high, times(weight, row))
+        bounded.acts, bounded.side = bounded.beyond(bounded.value)
         error = relu(low - value) - relu(value - high)
-        outside = is_positive(relu(low - value) + relu(value - high))
-        self.bounded[len(self.errors)] = weight * value, weight * low, weight * high, times(weight, row)
-        self.add(weight, error, times(outside, row), length)
+        self.bounded[len(self.errors)] = bounded
+        self.add(weight, error, times(bounded.acts, row), length)
         return error
 
-    def foreseen(self, dq: list[Any]) -> Rows:
-        """The rows of a step that is expected to be dq: those with bounds act if dq leads beyond them, and lead to the
-        bound."""
-        rows = replace(self, errors=list(self.errors), J=list(self.J))
-        for i, (value, low, high, row) in self.bounded.items():
-            change = product(row, dq)
-            after = value + change
-            error = relu(low - after) - relu(after - high)
-            outside = is_positive(relu(low - after) + relu(after - high))
-            rows.errors[i], rows.J[i] = outside * (error + change), times(outside, row)
+    def foreseen(self, dq: list[Any], y: Sequence[Any] | None) -> Rows:
+        """The rows of the next guess at the active set, after a step dq with the multipliers y of rows.
+
+        Rows with bounds act if dq leads beyond one, and lead to it. Those that have acted still do if their multiplier
+        pushes to the inside, and all of them if there are no multipliers.
+        """
+        rows = replace(self, errors=list(self.errors), J=list(self.J), bounded={})
+        for i, each in self.bounded.items():
+            change = product(each.row, dq)
+            outside, side = each.beyond(each.value + change)
+            idle = 1.0 - each.acts
+            stays = each.acts if y is None else each.acts * is_positive(each.side * y[i])
+            new = _Bounded(each.value, each.low, each.high, each.row)
+            new.acts, new.side = stays + idle * outside, each.acts * each.side + idle * side
+            up, down = is_positive(new.side), is_positive(-new.side)
+            rows.errors[i] = new.acts * (up * (each.low - each.value) + down * (each.high - each.value))
+            rows.J[i], rows.bounded[i] = times(new.acts, each.row), new
         return rows
 
     def of(self, level: int) -> list[int]:

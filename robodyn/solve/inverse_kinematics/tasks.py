@@ -348,8 +348,8 @@ class ManipulabilityTask(Task):
             posture.
         axes: rows of the Jacobian J that count: "all", "translation" or "rotation".
 
-    Gradients are exact, by derivatives of the Jacobian. Steps end as for a `PostureTask`, at a local maximum at best;
-    convergence does not depend on it.
+    Gradients are exact, by derivatives of the Jacobian. Steps end once one is shorter than 2e-4 (rad or m), near a
+    local maximum, or with three quarters of the iterations. Convergence does not depend on it.
     """
 
     link: str | int
