@@ -19,12 +19,13 @@ from robodyn.solve.inverse_kinematics.search import Found
 class IKReport:
     """Result of each target, in arrays with the leading axes of the targets.
 
-    `converged`: True if all tasks and constraints are within the tolerance, and links keep the clearance; `residual`
-    (..., n, 2): error of each task with a target, m and rad; `constraint_residual` (..., 2): error of all constraints
-    of the model together, m and rad; `iterations`: steps taken, summed over all seeds up to the successful one;
-    `start`: index of the successful seed, 0 for q0. If none succeeds, `start` is the seed with the smallest cost. It is
-    -1 where there is no result: the target or q0 is not finite, or there are fewer `solutions`.
-    `clearance` (...,): the least distance between shapes, m; None if no clearance is asked for.
+    `converged`: True if all tasks of the highest priority and constraints are within the tolerance, and links keep the
+    clearance; `residual` (..., n, 2): error of each task but postures and manipulability, m and rad;
+    `constraint_residual` (..., 2): error of all constraints of the model together, m and rad; `iterations`: steps
+    taken, summed over all seeds up to the successful one; `start`: index of the successful seed, 0 for q0. If none
+    succeeds, `start` is the seed with the smallest cost. It is -1 where there is no result: the target or q0 is not
+    finite, or there are fewer `solutions`. `clearance` (...,): the least distance between shapes, m; None if no
+    clearance is asked for.
     """
 
     converged: Array

@@ -50,9 +50,9 @@ class InverseKinematics:
 
     Args:
         model: the robot.
-        tasks: a list of `PoseTask`, `PositionTask`, `DirectionTask`, `RelativePoseTask`, `CoMTask` and `PostureTask`,
-            or one of them; a link's name or index is a pose task.
-        posture: (nq,) a preferred configuration in the null space of the tasks, same as `PostureTask(posture)`.
+        tasks: a list of `PoseTask`, `PositionTask`, `DirectionTask`, `GazeTask`, `DistanceTask`, `RelativePoseTask`,
+            `CoMTask`, `PostureTask` and `ManipulabilityTask`, or one of them; a link's name or index is a pose task.
+        posture: a preferred configuration in the null space of the tasks, same as `PostureTask(posture)`.
         limits: True to respect position limits of joints with one degree of freedom and of joints that mimic them. A
             lower limit above the upper one is ignored. A limit of a mimicking joint is ignored if it leaves nothing of
             the range of the joint that it mimics.
@@ -60,6 +60,13 @@ class InverseKinematics:
         clearance: solutions keep all pairs of shapes farther apart than this, m; None: shapes are ignored, unless there
             are obstacles, then 0. See `Dynamics.min_distance`.
         obstacles: things in the world from which all shapes keep this distance as well, the same for all calls.
+
+    Tasks of the highest priority, 1 if there is one, must be within the tolerance, and constraints of the model with
+    them. Each lower priority acts in the null space of all higher ones, where its weighted sum of squares becomes as
+    small as steps lead, also if it cannot be done. If a higher one is out of reach, it stays as near as without the
+    lower ones. Postures and manipulability act in the null space of all of these. Three quarters of the iterations
+    serve all; the rest, if still needed, the highest priority alone. Bounds (boxes, cones, ranges, polygons) are tasks,
+    whose error is how far the value is beyond.
 
     Raises:
         ArgumentError: an entry that is no task, a link that the model lacks, no task with a target in a model without
@@ -139,7 +146,8 @@ class InverseKinematics:
                 `RelativePoseTask` is in the frame of its other link. A `PostureTask` has no target, or one that is
                 ignored. A single task may have the shape (4, 4). If no task looks at rotations, positions
                 (..., n_tasks, 3) will do, m; (3,) for a single task.
-            q0: (..., nq) initial configuration; None: the posture, or the middle of the limits.
+            q0: (..., nq) initial configuration, or values by joint names: the others are as for None. None: the
+                posture, or the middle of the limits.
             seeds: number of initial configurations, q0 included. The first one that converges is returned.
             rng: a generator or a seed for the other initial configurations; None: Halton's sequence. They are the same
                 for all targets.
@@ -148,10 +156,12 @@ class InverseKinematics:
                 `solutions`.
             obstacles: those of this call, instead of the solver's own: one set, or one for each target.
             starts: (k, nq) or (..., k, nq) initial configurations after q0, the same for all targets or some for each,
-                fewer than seeds. The others follow.
+                fewer than seeds, or values (k,) or (..., k) by joint names. The others follow.
             solutions: number of different solutions of each target, from all seeds, those near q0 first: results have
                 the shape (..., solutions, nq), and the report has this axis. Two are different if some joint differs
                 by more than 0.1 rad or m. Where there are fewer, rows are NaN.
+            branch: signs (1 or -1) by names of joints with one coordinate: only solutions in which these joints have
+                them count, and other initial configurations than q0 and `starts` are within.
 
         With a clearance, a seed counts only if its solution keeps it. If none does, solutions of the first seeds are
         moved until they do.
@@ -165,7 +175,7 @@ class InverseKinematics:
             ArgumentError: wrong shapes, invalid numbers of seeds, iterations or solutions, an invalid tolerance, or
                 obstacles whose leading axes do not broadcast to those of the targets.
             NumericalError: NaN or infinity in `starts`.
-            UnavailableError: a clearance, starts or solutions with arrays on a GPU.
+            UnavailableError: a clearance, starts, solutions or a branch with arrays on a GPU.
         """
         chosen = self._clearance, self._obstacles
         if obstacles is not None:
