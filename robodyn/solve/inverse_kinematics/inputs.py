@@ -157,6 +157,8 @@ class Inputs:
         model = self._model
         if not strict_types.is_a(given, dict):
             return real_array(name, given, (model.nq,), self.dtype, what="model.nq numbers", read=library.array)
+        if library.on_device:
+            raise UnavailableError(f"{name}: got values by joint names, and arrays on a GPU; wanted an array (..., nq)")
         by_joint = []
         for joint, value in given.items():
             number = model.joint_index(joint)
@@ -170,8 +172,7 @@ class Inputs:
             leading = np.broadcast_shapes(*(entry.shape[:-1] for _, entry in by_joint))
         except ValueError:
             raise ArgumentError(f"{name}: got {brief(given)}; wanted leading axes that broadcast") from None
-        filled: Array = library.xp.zeros((*leading, model.nq), self.dtype)
-        filled[...] = library.like_numpy(self.first)
+        filled = np.broadcast_to(self.first, (*leading, model.nq)).copy()
         for at, entry in by_joint:
             filled[..., at] = entry
         return filled

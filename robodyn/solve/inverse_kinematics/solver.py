@@ -175,7 +175,7 @@ class InverseKinematics:
             ArgumentError: wrong shapes, invalid numbers of seeds, iterations or solutions, an invalid tolerance, or
                 obstacles whose leading axes do not broadcast to those of the targets.
             NumericalError: NaN or infinity in `starts`.
-            UnavailableError: a clearance, starts, solutions or a branch with arrays on a GPU.
+            UnavailableError: a clearance, starts, solutions, a branch or values by names with arrays on a GPU.
         """
         chosen = self._clearance, self._obstacles
         if obstacles is not None:
@@ -193,7 +193,8 @@ class InverseKinematics:
                 answer = self._if_apart(*answer, *chosen)
             if answer is not None:
                 return answer
-        engine, library = self._dyn._engine_for({"targets": targets, "q0": q0})
+        by_name = isinstance(q0, dict)
+        engine, library = self._dyn._engine_for({"targets": targets, "q0": None if by_name else q0})
         only = None if branch is None else Branch(self.model, branch)
         if only is not None and library.on_device:
             raise UnavailableError("branch: got arrays on a GPU; wanted NumPy arrays")

@@ -483,8 +483,10 @@ def _range(kind: str, lower: Any, upper: Any, size: int) -> tuple[Numbers, Numbe
         if np.isnan(array).any():
             raise ArgumentError(f"{kind}.{name}: got {brief(value)}; wanted numbers, of which none is NaN")
         ends.append(np.clip(np.broadcast_to(array, size), -_UNBOUNDED, _UNBOUNDED))
-    if (ends[0] > ends[1]).any():
-        raise ArgumentError(f"{kind}.lower: got {brief(lower)}, upper={brief(upper)}; wanted none above the upper one")
+    if (ends[0] > ends[1]).any() or (ends[0] >= _UNBOUNDED).any() or (ends[1] <= -_UNBOUNDED).any():
+        raise ArgumentError(
+            f"{kind}.lower: got {brief(lower)}, upper={brief(upper)}; wanted none above the upper one, or so far away"
+        )
     return tuple(ends[0].tolist()), tuple(ends[1].tolist())
 
 
@@ -494,6 +496,8 @@ def _convex(name: str, value: Any) -> tuple[Numbers, ...]:
     if corners.ndim != 2 or len(corners) < 3:
         raise ArgumentError(f"{name}: got shape {corners.shape}; wanted (k, 2), at least three corners")
     require_finite(name, corners, 1)
+    if np.abs(corners).max() > _UNBOUNDED:
+        raise ArgumentError(f"{name}: got {brief(value)}; wanted numbers up to {_UNBOUNDED:g} m")
     edges = np.roll(corners, -1, axis=0) - corners
     following = np.roll(edges, -1, axis=0)
     turns = edges[:, 0] * following[:, 1] - edges[:, 1] * following[:, 0]
