@@ -45,7 +45,7 @@ class Inputs:
         asked: the same tasks, looked up.
 
     `first`: the initial configuration of calls without one; `tail`: what follows the targets in the input `goals` of
-    steps: bounds of tasks, and the posture if it is the same for all calls.
+    steps: bounds of tasks, and the posture if it is the same for all calls; `tailed`: whether something follows.
     """
 
     def __init__(self, dyn: Dynamics, tasks: Sequence[Task], listed: int, asked: AllTasks) -> None:
@@ -60,6 +60,7 @@ class Inputs:
         if asked.posture and not self.stays:
             numbers.append(own[0] if own else middle(dyn.model))
         self.tail: Array = np.concatenate(numbers).astype(self.dtype)
+        self.tailed = bool(self.tail.size) or self.stays
 
     @property
     def size(self) -> float:

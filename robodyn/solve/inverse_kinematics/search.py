@@ -107,7 +107,7 @@ class Search:
         self._clearance: Clearance | None = None
         self._branch = branch
         self._again = library.like_numpy(again)
-        self._asked = asked
+        self._asked, self._secondary, self._highest = asked, asked.secondary, asked.highest
         distance, angle, *rest = settings.tolist()
         inner = [_INSIDE * distance**2, _INSIDE * np.sin(angle) ** 2, *rest]
         pulled, released, self._careful_pulled, self._careful = (
@@ -217,13 +217,13 @@ class Search:
         """True for entries within the tolerance."""
         distance, angle = self.settings.least
         good = (measures[:, -MEASURES] <= distance) & (measures[:, -2] <= angle) & (measures[:, -1] <= 0.0)
-        for k in self._asked.highest:
+        for k in self._highest:
             good &= (measures[:, k] <= distance) & (measures[:, k + 1] <= angle) & (measures[:, k + 2] > 0.0)
         return good
 
     def _pulls(self, block: int, blocks: int) -> bool:
         """True if a block also serves secondary goals and tasks of lower priority."""
-        return self._asked.secondary and block < pulls_until(blocks)
+        return self._secondary and block < pulls_until(blocks)
 
     def _one(
         self, found: Found, rows: Array, goals: Array, begin: Array, blocks: int, start: int | None, care: bool

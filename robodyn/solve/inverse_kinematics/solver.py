@@ -105,6 +105,7 @@ class InverseKinematics:
         self._clearance, self._obstacles = read_clearance(self._dyn, clearance, obstacles)
         self.dtype = self._dyn.dtype
         self._inputs = Inputs(self._dyn, all_tasks, listed, self._asked)
+        self._n_targets = self._asked.targets
         rows = 6 * len(self._asked.aims) + model.n_rows
         size = min(rows, model.nv) ** 2 * max(rows, model.nv)
         self._one_target: OneTarget | Literal[False] | None = None
@@ -123,7 +124,7 @@ class InverseKinematics:
     def n_targets(self) -> int:
         """Number of tasks with a target: all but `PostureTask`, `ManipulabilityTask`, and `DistanceTask` between
         links."""
-        return self._asked.targets
+        return self._n_targets
 
     def solve(
         self,
@@ -268,17 +269,13 @@ class InverseKinematics:
         for array in (targets, q):
             if type(array) is not np.ndarray or array.dtype is not dtype or not array.flags.c_contiguous:
                 return None
-        if (
-            q.shape != (nq,)
-            or self._inputs.listed != n
-            or not (targets.shape == (n, 4, 4) or (n, targets.shape) == (1, (4, 4)))
-        ):
+        if q.shape != (nq,) or not (targets.shape == (n, 4, 4) or (n, targets.shape) == (1, (4, 4))):
             return None
         key = tolerance if type(tolerance) is tuple and all(type(each) is float for each in tolerance) else None
         if key is not tolerance:
             return None
         goals = targets.reshape(16 * n)
-        if self._inputs.tail.size or self._inputs.stays:
+        if self._inputs.tailed:
             goals = np.concatenate((goals, self._inputs.tail, q) if self._inputs.stays else (goals, self._inputs.tail))
         settings = self._settings_of_blocks(key)
         if self._one_target is None:
