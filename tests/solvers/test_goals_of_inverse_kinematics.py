@@ -284,6 +284,22 @@ def test_bounds_and_a_posture_reach_the_optimum_that_slsqp_finds(arm):
     assert np.sort(gaps)[-2] < 1e-4 and max(gaps) < 0.1, gaps
 
 
+def test_goals_and_clearance_are_kept_together(arm):
+    names, rng = arm.link_names, np.random.default_rng(6)
+    rods = [rd.Capsule(names[k], (0, 0, 0), (0, 0, 0.2), radius=0.04) for k in (2, 3, 4)]
+    limbs = arm.with_shapes([*rods, rd.Sphere("tool0", (0, 0, 0), 0.05)])
+    ball, dyn = rd.Obstacles(spheres=[[0.35, 0.0, 0.7, 0.15]]), rd.Dynamics(limbs)
+    there = limbs.random_configuration(rng, (300,))
+    there = there[dyn.is_free(there, ball, clearance=0.04)][:60]
+    T = dyn.link_pose(there, "tool0")
+    tasks = [rd.PositionTask("tool0", lower=-0.02, upper=0.02), rd.DirectionTask("tool0", priority=2)]
+    ik = rd.InverseKinematics(limbs, tasks, posture="middle", clearance=0.02, obstacles=ball)
+    q, report = ik.solve(np.stack([T, T], 1))
+    assert report.converged.all() and (dyn.min_distance(q, ball) > 0.02).all()
+    place = np.einsum("nji,nj->ni", T[:, :3, :3], dyn.link_pose(q, "tool0")[:, :3, 3] - T[:, :3, 3])
+    assert np.abs(place).max() <= 0.02 + 1.001e-6
+
+
 # Calls.
 
 
