@@ -14,6 +14,7 @@ from robodyn.core.model import Model
 from robodyn.internals.errors import ArgumentError
 from robodyn.internals.records import dataclass
 from robodyn.solve.inverse_kinematics.limits import bounds
+from robodyn.solve.inverse_kinematics.task_arguments import Numbers
 from robodyn.solve.inverse_kinematics.tasks import (
     AXES,
     CoMTask,
@@ -21,7 +22,6 @@ from robodyn.solve.inverse_kinematics.tasks import (
     DistanceTask,
     GazeTask,
     ManipulabilityTask,
-    Numbers,
     PoseTask,
     PositionTask,
     PostureTask,

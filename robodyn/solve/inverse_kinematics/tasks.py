@@ -7,18 +7,22 @@ from typing import Any
 import numpy as np
 
 from robodyn.internals import strict_types
-from robodyn.internals.arguments import as_array, count, finite_number, integer, one_of, real_array, require_finite
+from robodyn.internals.arguments import integer, one_of, real_array, require_finite
 from robodyn.internals.errors import ArgumentError
 from robodyn.internals.messages import brief
 from robodyn.internals.records import dataclass
-
-Numbers = tuple[float, ...]
-_HEAVIEST = 1e12
-"""Largest weight. Its square, times the square of an error, does not overflow in single precision."""
-_UNBOUNDED = 1e15
-"""Bounds beyond this, in m, are open. Its square does not overflow in single precision."""
-_LOWEST = 100
-"""The largest number of a priority."""
+from robodyn.solve.inverse_kinematics.task_arguments import (
+    Numbers,
+    cone,
+    cone_angle,
+    convex_polygon,
+    link_name,
+    priority_of,
+    range_of,
+    unit_vector,
+    vector,
+    weights_of,
+)
 
 
 @dataclass(frozen=True)
@@ -58,8 +62,8 @@ class PoseTask(Task):
     priority: int
 
     def __init__(self, link: str | int, weight: Any = 1.0, point: Any = (0.0, 0.0, 0.0), *, priority: int = 1) -> None:
-        _set(self, link=_named("PoseTask", "link", link), weight=_weights("PoseTask", weight, 2, 6))
-        _set(self, point=_vector("PoseTask", "point", point), priority=_priority("PoseTask", priority))
+        _set(self, link=link_name("PoseTask", "link", link), weight=weights_of("PoseTask", weight, 2, 6))
+        _set(self, point=vector("PoseTask", "point", point), priority=priority_of("PoseTask", priority))
 
 
 @dataclass(frozen=True, init=False)
@@ -92,10 +96,10 @@ class PositionTask(Task):
         priority: int = 1,
     ) -> None:
         name = "PositionTask"
-        _set(self, link=_named(name, "link", link), weight=_weights(name, weight, 3))
-        _set(self, point=_vector(name, "point", point), priority=_priority(name, priority))
+        _set(self, link=link_name(name, "link", link), weight=weights_of(name, weight, 3))
+        _set(self, point=vector(name, "point", point), priority=priority_of(name, priority))
         if lower is not None or upper is not None:
-            low, high = _range(name, -np.inf if lower is None else lower, np.inf if upper is None else upper, 3)
+            low, high = range_of(name, -np.inf if lower is None else lower, np.inf if upper is None else upper, 3)
             _set(self, lower=low, upper=high)
         else:
             _set(self, lower=None, upper=None)
@@ -134,13 +138,18 @@ class DirectionTask(Task):
         priority: int = 1,
     ) -> None:
         name = "DirectionTask"
-        _set(self, link=_named(name, "link", link), axis=_unit(name, "axis", axis))
-        _set(self, weight=_weights(name, weight, 1)[0], angle=_angle(name, angle), priority=_priority(name, priority))
+        _set(self, link=link_name(name, "link", link), axis=unit_vector(name, "axis", axis))
+        _set(
+            self,
+            weight=weights_of(name, weight, 1)[0],
+            angle=cone_angle(name, angle),
+            priority=priority_of(name, priority),
+        )
 
     @property
     def bounds(self) -> Numbers:
         """The cone, if it has one."""
-        return _cone(self.angle)
+        return cone(self.angle)
 
 
 @dataclass(frozen=True, init=False)
@@ -172,14 +181,19 @@ class GazeTask(Task):
         priority: int = 1,
     ) -> None:
         name = "GazeTask"
-        _set(self, link=_named(name, "link", link), axis=_unit(name, "axis", axis), angle=_angle(name, angle))
-        _set(self, point=_vector(name, "point", point), weight=_weights(name, weight, 1)[0])
-        _set(self, priority=_priority(name, priority))
+        _set(
+            self,
+            link=link_name(name, "link", link),
+            axis=unit_vector(name, "axis", axis),
+            angle=cone_angle(name, angle),
+        )
+        _set(self, point=vector(name, "point", point), weight=weights_of(name, weight, 1)[0])
+        _set(self, priority=priority_of(name, priority))
 
     @property
     def bounds(self) -> Numbers:
         """The cone, if it has one."""
-        return _cone(self.angle)
+        return cone(self.angle)
 
 
 @dataclass(frozen=True, init=False)
@@ -216,12 +230,18 @@ class DistanceTask(Task):
         priority: int = 1,
     ) -> None:
         name = "DistanceTask"
-        low, high = _range(name, lower, upper, 1)
+        low, high = range_of(name, lower, upper, 1)
         if high[0] < 0.0:
             raise ArgumentError(f"{name}.upper: got {brief(upper)}; wanted a number from 0")
-        _set(self, link=_named(name, "link", link), to=None if to is None else _named(name, "to", to))
-        _set(self, lower=low[0], upper=high[0], weight=_weights(name, weight, 1)[0], priority=_priority(name, priority))
-        _set(self, point=_vector(name, "point", point), to_point=_vector(name, "to_point", to_point))
+        _set(self, link=link_name(name, "link", link), to=None if to is None else link_name(name, "to", to))
+        _set(
+            self,
+            lower=low[0],
+            upper=high[0],
+            weight=weights_of(name, weight, 1)[0],
+            priority=priority_of(name, priority),
+        )
+        _set(self, point=vector(name, "point", point), to_point=vector(name, "to_point", to_point))
         if to is None and any(self.to_point):
             raise ArgumentError(f"{name}.to_point: got {brief(to_point)} without to=; wanted the link that it is on")
 
@@ -261,8 +281,10 @@ class RelativePoseTask(Task):
         priority: int = 1,
     ) -> None:
         name = "RelativePoseTask"
-        _set(self, link=_named(name, "link", link), to=_named(name, "to", to), priority=_priority(name, priority))
-        _set(self, weight=_weights(name, weight, 2, 6), point=_vector(name, "point", point))
+        _set(
+            self, link=link_name(name, "link", link), to=link_name(name, "to", to), priority=priority_of(name, priority)
+        )
+        _set(self, weight=weights_of(name, weight, 2, 6), point=vector(name, "point", point))
 
 
 @dataclass(frozen=True, init=False)
@@ -282,11 +304,11 @@ class CoMTask(Task):
     priority: int
 
     def __init__(self, weight: Any = 1.0, *, polygon: Any = None, priority: int = 1) -> None:
-        weights = _weights("CoMTask", weight, 3)
+        weights = weights_of("CoMTask", weight, 3)
         if polygon is not None and len(set(weights)) > 1:
             raise ArgumentError(f"CoMTask.weight: got {brief(weight)} with a polygon; wanted one number")
-        _set(self, weight=weights, priority=_priority("CoMTask", priority))
-        _set(self, polygon=None if polygon is None else _convex("CoMTask.polygon", polygon))
+        _set(self, weight=weights, priority=priority_of("CoMTask", priority))
+        _set(self, polygon=None if polygon is None else convex_polygon("CoMTask.polygon", polygon))
 
     @property
     def bounds(self) -> Numbers:
@@ -357,8 +379,8 @@ class ManipulabilityTask(Task):
     axes: str
 
     def __init__(self, link: str | int, weight: Any = 1.0, axes: str = "all") -> None:
-        _set(self, link=_named("ManipulabilityTask", "link", link))
-        _set(self, weight=_weights("ManipulabilityTask", weight, 1)[0])
+        _set(self, link=link_name("ManipulabilityTask", "link", link))
+        _set(self, weight=weights_of("ManipulabilityTask", weight, 1)[0])
         _set(self, axes=one_of("ManipulabilityTask.axes", axes, tuple(AXES)))
 
     @property
@@ -405,105 +427,3 @@ def task_list(tasks: Any) -> tuple[Task, ...]:
 def _set(task: Task, **fields: Any) -> None:
     for name, value in fields.items():
         object.__setattr__(task, name, value)
-
-
-def _named(kind: str, field: str, link: Any) -> str | int:
-    """Checks that a link is a name or an index. The model looks it up later."""
-    name = strict_types.text_or_none(link)
-    if name is not None:
-        return name
-    number = integer(link)
-    if number is None:
-        raise ArgumentError(f"{kind}.{field}: got {brief(link)}; wanted a link's name or index")
-    return number
-
-
-def _vector(kind: str, field: str, value: Any) -> Numbers:
-    array = real_array(f"{kind}.{field}", value, (3,), np.float64)
-    if array.ndim != 1:
-        raise ArgumentError(f"{kind}.{field}: got shape {array.shape}; wanted (3,)")
-    require_finite(f"{kind}.{field}", array, 1)
-    return tuple(array.tolist())
-
-
-def _weights(kind: str, value: Any, count: int, *counts: int) -> Any:
-    """`count` finite numbers, or as many as another of the `counts`, none negative and not all 0. One number is
-    repeated `count` times."""
-    name = f"{kind}.weight"
-    numbers = strict_types.members(value) if strict_types.is_a(value, list, tuple) else None
-    several = "" if count == 1 else "".join(f", or {each} of them" for each in (count, *counts))
-    if numbers is None and strict_types.is_a(value, np.ndarray):
-        array = as_array(name, value, f"wanted a number from 0{several}")
-        numbers = tuple(array.tolist()) if array.ndim == 1 else None
-    if numbers is not None and len(numbers) not in (count, *counts):
-        raise ArgumentError(f"{name}: got {brief(value)}; wanted a number from 0{several}")
-    weights = tuple(finite_number(name, each) for each in (numbers if numbers is not None else (value,) * count))
-    if min(weights) < 0.0 or max(weights) == 0.0:
-        raise ArgumentError(f"{name}: got {brief(value)}; wanted numbers from 0, of which one is greater")
-    if max(weights) > _HEAVIEST or min(each for each in weights if each) < 1.0 / _HEAVIEST:
-        raise ArgumentError(f"{name}: got {brief(value)}; wanted 0, or numbers from {1 / _HEAVIEST:g} to {_HEAVIEST:g}")
-    return weights
-
-
-def _priority(kind: str, value: Any) -> int:
-    return count(f"{kind}.priority", value, 1, _LOWEST)
-
-
-def _unit(kind: str, field: str, value: Any) -> Numbers:
-    """A vector that is not zero, of length 1."""
-    along = np.array(_vector(kind, field, value))
-    largest = float(np.abs(along).max())
-    if largest == 0.0:
-        raise ArgumentError(f"{kind}.{field}: got {brief(value)}; wanted three numbers that are not all 0")
-    along = along / largest
-    return tuple((along / np.linalg.norm(along)).tolist())
-
-
-def _angle(kind: str, value: Any) -> float:
-    angle = finite_number(f"{kind}.angle", value)
-    if not 0.0 <= angle < np.pi:
-        raise ArgumentError(f"{kind}.angle: got {brief(value)}; wanted a number from 0 to below pi, rad")
-    return angle
-
-
-def _cone(angle: float) -> Numbers:
-    """2 sin(angle / 2), sine and cosine of a cone's angle; nothing if it is 0."""
-    return (2.0 * float(np.sin(0.5 * angle)), float(np.sin(angle)), float(np.cos(angle))) if angle else ()
-
-
-def _range(kind: str, lower: Any, upper: Any, size: int) -> tuple[Numbers, Numbers]:
-    """Lower and upper bounds, `size` numbers each, or one that is repeated."""
-    ends = []
-    for name, value in (("lower", lower), ("upper", upper)):
-        array = real_array(f"{kind}.{name}", value, (), np.float64)
-        if array.shape not in ((), (size,)):
-            raise ArgumentError(
-                f"{kind}.{name}: got shape {array.shape}; wanted a number{f' or ({size},)' * (size > 1)}"
-            )
-        if np.isnan(array).any():
-            raise ArgumentError(f"{kind}.{name}: got {brief(value)}; wanted numbers, of which none is NaN")
-        ends.append(np.clip(np.broadcast_to(array, size), -_UNBOUNDED, _UNBOUNDED))
-    if (ends[0] > ends[1]).any() or (ends[0] >= _UNBOUNDED).any() or (ends[1] <= -_UNBOUNDED).any():
-        raise ArgumentError(
-            f"{kind}.lower: got {brief(lower)}, upper={brief(upper)}; wanted none above the upper one, or so far away"
-        )
-    return tuple(ends[0].tolist()), tuple(ends[1].tolist())
-
-
-def _convex(name: str, value: Any) -> tuple[Numbers, ...]:
-    """The corners of a convex polygon, counterclockwise, none twice or on an edge."""
-    corners = real_array(name, value, (2,), np.float64, what="points")
-    if corners.ndim != 2 or len(corners) < 3:
-        raise ArgumentError(f"{name}: got shape {corners.shape}; wanted (k, 2), at least three corners")
-    require_finite(name, corners, 1)
-    if np.abs(corners).max() > _UNBOUNDED:
-        raise ArgumentError(f"{name}: got {brief(value)}; wanted numbers up to {_UNBOUNDED:g} m")
-    edges = np.roll(corners, -1, axis=0) - corners
-    following = np.roll(edges, -1, axis=0)
-    turns = edges[:, 0] * following[:, 1] - edges[:, 1] * following[:, 0]
-    if (turns < 0.0).all():
-        return _convex(name, corners[::-1])
-    around = np.arctan2(turns, (edges * following).sum(axis=1)).sum()
-    if not (turns > 0.0).all() or abs(around - 2.0 * np.pi) > 1e-6:  # a star turns more than once
-        raise ArgumentError(f"{name}: got {brief(value)}; wanted the corners of a convex polygon, in order")
-    return tuple(tuple(corner) for corner in corners.tolist())
