@@ -83,10 +83,14 @@ if TYPE_CHECKING:
     from robodyn.io.builders.xacro import load_xacro
     from robodyn.io.conventions.converter import converter
     from robodyn.io.conventions.order import JointOrder
-    from robodyn.solve.inverse_kinematics.solver import IKReport, InverseKinematics
+    from robodyn.solve.inverse_kinematics.report import IKReport
+    from robodyn.solve.inverse_kinematics.solver import InverseKinematics
     from robodyn.solve.inverse_kinematics.tasks import (
         CoMTask,
         DirectionTask,
+        DistanceTask,
+        GazeTask,
+        ManipulabilityTask,
         PoseTask,
         PositionTask,
         PostureTask,
@@ -105,12 +109,15 @@ _HOME = {
     "Coupling": "core.constraints.kinds",
     "Cylinder": "core.shapes",
     "DirectionTask": "solve.inverse_kinematics.tasks",
+    "DistanceTask": "solve.inverse_kinematics.tasks",
     "Dynamics": "api.dynamics",
+    "GazeTask": "solve.inverse_kinematics.tasks",
     "HeightField": "core.shapes",
-    "IKReport": "solve.inverse_kinematics.solver",
+    "IKReport": "solve.inverse_kinematics.report",
     "InverseKinematics": "solve.inverse_kinematics.solver",
     "JointOrder": "io.conventions.order",
     "Lock": "core.constraints.kinds",
+    "ManipulabilityTask": "solve.inverse_kinematics.tasks",
     "Model": "core.model",
     "Obstacles": "api.queries.obstacles",
     "Plane": "core.shapes",
@@ -206,7 +213,9 @@ __all__ = [
     "Coupling",
     "Cylinder",
     "DirectionTask",
+    "DistanceTask",
     "Dynamics",
+    "GazeTask",
     "HeightField",
     "IKReport",
     "InverseKinematics",
@@ -214,6 +223,7 @@ __all__ = [
     "JointOrder",
     "LoadError",
     "Lock",
+    "ManipulabilityTask",
     "Model",
     "NumericalError",
     "Obstacles",

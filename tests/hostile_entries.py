@@ -204,7 +204,14 @@ def question_entries() -> Entries:
     yield from arguments("Lock", rd.Lock, {"joint": "a", "value": 1.0})
     yield from arguments("Baumgarte", rd.Baumgarte, {"velocity": 1.0, "position": 1.0})
     yield from arguments("PoseTask", rd.PoseTask, {"link": "tool0", "weight": 1.0, "point": ORIGIN})
-    yield from arguments("PositionTask", rd.PositionTask, {"link": "tool0", "weight": np.ones(3)})
+    box = {"lower": -np.ones(3), "upper": 1.0, "priority": 1}
+    yield from arguments("PositionTask", rd.PositionTask, {"link": "tool0", "weight": np.ones(3), **box})
+    yield from arguments(
+        "GazeTask", rd.GazeTask, {"link": "tool0", "axis": (1.0, 0.0, 0.0), "angle": 0.1, "priority": 2}
+    )
+    yield from arguments("DistanceTask", rd.DistanceTask, {"link": "tool0", "to": "base", "lower": 0.1, "upper": 1.0})
+    yield from arguments("CoMTask", rd.CoMTask, {"weight": 1.0, "polygon": np.eye(3)[:, :2]})
+    yield from arguments("ManipulabilityTask", rd.ManipulabilityTask, {"link": "tool0", "weight": 1.0, "axes": "all"})
     yield from arguments("DirectionTask", rd.DirectionTask, {"link": "tool0", "axis": (0.0, 0.0, 1.0), "weight": 1.0})
     yield from arguments("PostureTask", rd.PostureTask, {"q": Q, "weight": 1.0})
     solver = functools.partial(rd.InverseKinematics, ARM, engine="reference")

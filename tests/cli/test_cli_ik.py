@@ -84,3 +84,16 @@ def test_what_is_refused(tmp_path):
     refused(["ik", ARM, "--link", "tool0", "--position", "0,0,1", "--q", "1,2"], "--q: 2 given; wanted 7")
     refused(["ik", ARM, "--position", "0,0,1"], "--link")
     refused(["ik", ARM, "--link", "tool0", "--position", "1e300,0,0"], "--position: got '1e300,0,0'")
+
+
+def test_secondary_goals():
+    model = rd.load_urdf(ARM)
+    given = ("ik", ARM, "--link", "tool0", "--position", "0.45,0.1,0.5", "--json")
+    plain, centred, apart = (
+        np.array(json.loads(run(*given, *more)[1])["q"])
+        for more in (("--q", "0,1.5,0,-1,0,0.5,0"), ("--posture", "middle"), ("--manipulability",))
+    )
+    middle, J = 0.5 * (model.lower + model.upper), [rd.Dynamics(model).jacobian(q, "tool0")[3:] for q in (plain, apart)]
+    assert np.linalg.norm(centred - middle) < np.linalg.norm(plain - middle)
+    assert np.linalg.det(J[1] @ J[1].T) > np.linalg.det(J[0] @ J[0].T)
+    refused([*given, "--posture", "neutral"], "--posture: got 'neutral'")

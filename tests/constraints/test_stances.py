@@ -57,15 +57,15 @@ STANCES = {
     "robodyn": {
         OBEYS: "InverseKinematics simulate",
         TREE: "show",  # sliders move joints of the tree, one by one
-        OTHER: "ArgumentError AssemblyError Baumgarte Box Capsule CoMTask Contact ConvergenceWarning Coupling "
-        "Cylinder DirectionTask "
-        "Dynamics HeightField IKReport JointForcesWarning JointOrder LoadError Lock Model "
-        "NumericalError Obstacles Plane Point PoseTask PositionTask PostureTask RedundantWarning "
-        "RelativePoseTask RobodynError RobotDescription Rod Rolling Rollout SingularError Sphere Tree "
-        "UnavailableError VelocityReport Weld __version__ auto_tree build_model conventions converter exp "
-        "exp_gradient external_force fit_spheres from_pinocchio log log_gradient pose_error "
-        "pose_error_gradient hardware inertial_parameters load load_description load_mjcf load_sdf "
-        "load_urdf load_xacro plots random_tree read_urdf release_memory",
+        OTHER: "ArgumentError AssemblyError Baumgarte Box Capsule CoMTask Contact ConvergenceWarning "
+        "Coupling Cylinder DirectionTask DistanceTask Dynamics GazeTask HeightField IKReport "
+        "JointForcesWarning JointOrder LoadError Lock ManipulabilityTask Model NumericalError "
+        "Obstacles Plane Point PoseTask PositionTask PostureTask RedundantWarning "
+        "RelativePoseTask RobodynError RobotDescription Rod Rolling Rollout SingularError Sphere "
+        "Tree UnavailableError VelocityReport Weld __version__ auto_tree build_model conventions "
+        "converter exp exp_gradient external_force fit_spheres from_pinocchio hardware "
+        "inertial_parameters load load_description load_mjcf load_sdf load_urdf load_xacro log "
+        "log_gradient plots pose_error pose_error_gradient random_tree read_urdf release_memory",
     },
     "robodyn.simulators.drake": {OBEYS: "system"},
     "robodyn.simulators.environments": {OTHER: "arm_reach arms_reach cartpole cartpoles"},  # robots of their own

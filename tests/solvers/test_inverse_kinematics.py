@@ -16,7 +16,7 @@ from scipy.optimize import least_squares
 import robodyn as rd
 from robodyn.description import JOINT_TYPES
 from robodyn.io.builders.random_tree import SHAPES
-from robodyn.solve.inverse_kinematics.levenberg import bounds
+from robodyn.solve.inverse_kinematics.limits import bounds
 
 ENGINES = ("cpu", "reference", "gpu")
 TOLERANCE = {"float64": (1e-6, 1e-6), "float32": (1e-4, 1e-4)}

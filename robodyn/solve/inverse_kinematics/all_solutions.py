@@ -6,7 +6,7 @@ import numpy as np
 
 from robodyn.core.model import Model
 from robodyn.internals.arguments import Array
-from robodyn.solve.inverse_kinematics.levenberg import bounds
+from robodyn.solve.inverse_kinematics.limits import bounds
 from robodyn.solve.inverse_kinematics.search import Found
 
 DISTINCT = 0.1

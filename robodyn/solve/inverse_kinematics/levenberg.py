@@ -22,13 +22,13 @@ the gradient of this distance. Both are inputs of the program, found before each
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
-from robodyn.algorithms.definite import Definite, is_zero, product
+from robodyn.algorithms.definite import is_zero, product
 from robodyn.algorithms.joint_limits import dof_of_coordinates
 from robodyn.algorithms.manifold import joint_by_joint, scalars, unit
 from robodyn.algorithms.relative_motion import OfLink
@@ -37,8 +37,11 @@ from robodyn.core.joints import KINDS, is_positive
 from robodyn.core.model import Model
 from robodyn.core.reach import reach
 from robodyn.internals.arguments import Array
-from robodyn.solve.inverse_kinematics.residuals import MEASURES, Goals, Rows, Scene, beyond, flat_measures, relu
-from robodyn.solve.inverse_kinematics.tasks import AllTasks
+from robodyn.solve.inverse_kinematics.aims import MEASURES, AllTasks
+from robodyn.solve.inverse_kinematics.levels import step_of
+from robodyn.solve.inverse_kinematics.limits import bounds
+from robodyn.solve.inverse_kinematics.residuals import Goals, Rows, Scene, beyond, flat_measures, relu, times
+from robodyn.solve.inverse_kinematics.secondary import Aside, uphill
 
 DAMPING = 0.02
 """c. It is the best value for half of the arms in the tests. 0.1 is best for the others, by a small margin."""
@@ -46,18 +49,17 @@ _FAR = 10.0
 """Errors larger than this times the size of the robot count as far."""
 _NEAR = 1e-4
 """Errors up to this times the size of the robot count as near, while approaching an unreachable target."""
-_ONWARD = 0.3
-"""Largest share of the difference to a posture that a step covers. With 1 the errors of tasks grow again."""
-_SETTLED = 1e-3
-"""Length of a step to the posture, in rad or m, below which the posture counts as reached."""
-_UNLIMITED = 1e30
-"""Joint limits beyond this number are ignored. It is finite in single precision."""
+_SETTLED, _SETTLED_UPHILL = 1e-3, 2e-4
+"""Length of a step to secondary goals, in rad or m, below which they count as reached; with manipulability, whose steps
+are shorter."""
+_GUESSES = 3
+"""How often a step guesses which bounds are active. More do not reach better postures."""
 _NEVER = 1e-25
 """Avoids a division by zero. It is negligible beside products of errors and violations of bounds."""
 SETTINGS = 9
 """Length of the `settings` input: squares of both tolerances, the distance from a bound that counts as at it, the
-smallest lambda for rows of size one, the smallest lambda for degrees of freedom, c, b, far, and 1 to approach the
-posture or 0 to ignore it."""
+smallest lambda for rows of size one, the smallest lambda for degrees of freedom, c, b, far, and 1 to serve
+secondary goals and tasks of lower priority or 0 to ignore them."""
 
 
 @lru_cache(maxsize=64)
@@ -69,16 +71,6 @@ def _sliding(model: Model) -> Array:
     for body in np.flatnonzero(model.mimics >= 0).tolist():
         translates[model.v_source[model.v_start[body]]] &= bool(KINDS[int(model.joint_kind[body])].lengths)
     return translates
-
-
-@lru_cache(maxsize=64)
-def bounds(model: Model) -> tuple[Array, Array]:
-    """(nq,) lower and upper limits of coordinates with one degree of freedom; infinite for all others."""
-    single = dof_of_coordinates(model) >= 0
-    lower, upper = np.where(single, model.lower, -np.inf), np.where(single, model.upper, np.inf)
-    valid = lower <= upper
-    lower = np.where(valid & (np.abs(lower) < _UNLIMITED), lower, -np.inf)
-    return lower, np.where(valid & (np.abs(upper) < _UNLIMITED), upper, np.inf)
 
 
 def searching(size: float) -> tuple[float, float, float]:
@@ -96,13 +88,13 @@ def approaching(size: float) -> tuple[float, float, float]:
 def steps_task(asked: AllTasks, limits: bool, steps: int, apart: bool = False) -> ScalarTask:
     """A task of `steps` Levenberg-Marquardt steps.
 
-    Inputs are `q`, `goals` (16 numbers of each aim), `settings`, `q_des` if there is a posture, and if `apart` the
-    numbers `lack` (how much the least distance is too small, in m, then its gradient). Outputs are the configuration
-    `moved`, the `measures` of the remaining errors, the `cost` and the number of steps `used`.
+    Inputs are `q`, `goals`, `settings`, and if `apart` the numbers `lack` (how much the least distance is too small, in
+    m, then its gradient). `goals` are 16 numbers of each aim with a target, the bounds of aims, and the posture if any.
+    Outputs are the configuration `moved`, the `measures` of the remaining errors, the `cost` of the highest
+    priority and the number of steps `used`.
     """
-    inputs = {"q": Sized(("nq",)), "goals": Sized((16 * len(asked.aims),)), "settings": Sized((SETTINGS,))}
-    if asked.weights is not None:
-        inputs["q_des"] = Sized(("nq",))
+    numbers = 16 * asked.targets + asked.bounds + asked.posture
+    inputs = {"q": Sized(("nq",)), "goals": Sized((numbers,)), "settings": Sized((SETTINGS,))}
     if apart:
         inputs |= {"lack": Sized(()), "away": Sized(("nv",))}
 
@@ -133,7 +125,9 @@ class _Steps:
         ]
         self._q = self._limited(unit(model, given["q"]), limits)
         self._limits, self._sliding = limits, _sliding(model)
-        self._posture: Any = unit(model, given["q_des"]) if asked.weights is not None else None
+        self._posture: Any = None
+        if asked.weights is not None:
+            self._posture = unit(model, given["goals"][len(given["goals"]) - model.nq :])
         self._apart = (relu(given["lack"][0]), list(given["away"])) if "lack" in given else None
 
     def taken(self, steps: int) -> dict[str, Sequence[Any]]:
@@ -152,18 +146,31 @@ class _Steps:
 
     def _step(self) -> Any:
         """One step; returns 1, or 0 if the state has converged already."""
-        rows = self._rows(True)
-        left = beyond(rows, (self._least[0], self._least[1]))
+        rows, asked = self._rows(True), self._asked
+        levels = [aim.level for aim in asked.aims]
+        least = self._least[0], self._least[1]
+        left = beyond(rows, levels, least)
         if self._apart is not None:
             lack, away = self._apart
             rows.add(1.0, lack, away, reach(self._model))
             left = left + lack
-        free = self._free(rows)
-        onward = None if self._posture is None else self._onward(free)
-        dq = self._newton(rows, free, onward)
-        if onward is not None:
-            dq = [a + b for a, b in zip(dq, onward, strict=True)]
-            left = left + self._pull * relu(product(dq, dq) - _SETTLED * _SETTLED)
+        free, aside = self._free(rows), None
+        if asked.weights is not None or asked.dexterous:
+            at = partial(self._at, q=list(self._q))
+            aside = uphill(self._model, asked, self._q, self._posture, at)
+            aside.step = times(self._pull, aside.step)
+        dq, y = self._newton(rows, free, aside)
+        for _ in range(_GUESSES if rows.bounded else asked.secondary):
+            # The active set: limits and bounds that the step would break.
+            free, rows = self._inside(free, dq), rows.foreseen(dq, y)
+            dq, y = self._newton(rows, free, aside)
+        if asked.secondary:
+            length = product(dq, dq)
+            settled = _SETTLED_UPHILL if asked.dexterous else _SETTLED
+            moving = relu(length - settled * settled)
+            if asked.levels > 1:
+                moving = moving + is_positive(beyond(rows, levels, least, lower=True)) * relu(length - self._least[1])
+            left = left + self._pull * moving
         going = is_positive(left)
         step, q = scalars([0.0 if is_zero(d) else going * d for d in dq]), self._q
         moved = joint_by_joint(
@@ -172,36 +179,18 @@ class _Steps:
         self._q = self._limited(moved, self._limits)
         return going
 
-    def _newton(self, rows: Rows, free: list[Any], onward: list[Any] | None) -> list[Any]:
-        """dq without the motion to the posture."""
-        J, n, m = rows.J, self._model.nv, len(rows.J)
+    def _newton(self, rows: Rows, free: list[Any], aside: Aside | None) -> tuple[list[Any], list[Any] | None]:
+        """dq and multipliers of rows. `aside`: where secondary goals lead, if there are any."""
         cost = rows.cost()
         damping = self._damping * cost / np.sqrt(1.0 + self._bend * cost)
-        slide: list[Any] = [1.0] * n
+        slide: list[Any] = [1.0] * self._model.nv
         if self._sliding.any():
             farther = np.sqrt(1.0 + self._far * cost)
             slide = [farther if sliding else 1.0 for sliding in self._sliding.tolist()]
-            free = [a * b for a, b in zip(free, slide, strict=True)]
-        freed = [[x if is_zero(x) else x * weight for x, weight in zip(row, free, strict=True)] for row in J]
-        errors = rows.errors
-        if onward is not None:
-            errors = [e - product(row, onward) for e, row in zip(errors, J, strict=True)]
-        if m <= n:
-            # The smallest lambda scales with the row, so that weights do not change how well the system is conditioned.
-            lower = [[product(freed[i], freed[k]) for k in range(i + 1)] for i in range(m)]
-            for i, each in enumerate(rows.sizes):
-                lower[i][i] = lower[i][i] + (damping + self._floor * each**2)
-            y = Definite(lower).solved(errors)
-            return [along * product([row[k] for row in freed], y) for k, along in enumerate(slide)]
-        columns = [[row[k] for row in freed] for k in range(n)]
-        lower = [
-            [product(columns[i], columns[k]) + (damping + self._common if i == k else 0.0) for k in range(i + 1)]
-            for i in range(n)
-        ]
-        y = Definite(lower).solved([product(column, errors) for column in columns])
-        return [along * each for along, each in zip(slide, y, strict=True)]
+        floor = self._floor, self._common
+        return step_of(rows, free, slide, damping, floor, aside, self._pull, self._asked.levels)
 
-    # Limits and posture.
+    # Limits.
 
     def _limited(self, q: Any, limits: bool) -> Any:
         """Clips coordinates to their limits."""
@@ -216,31 +205,26 @@ class _Steps:
         return clipped
 
     def _free(self, rows: Rows) -> list[Any]:
-        """For each degree of freedom 1, or 0 if it is at a limit that the gradient pushes against."""
-        free: list[Any] = [1.0] * self._model.nv
+        """For each degree of freedom 1, or 0 if it is at a limit that the first level pushes against."""
+        first = rows.of(0)
+        J, errors = [rows.J[i] for i in first], [rows.errors[i] for i in first]
+        return self._inside(
+            [1.0] * self._model.nv, [product([row[v] for row in J], errors) for v in range(self._model.nv)]
+        )
+
+    def _inside(self, free: list[Any], way: list[Any]) -> list[Any]:
+        """`free`, but 0 for degrees of freedom at a limit beyond which `way` leads."""
+        free = list(free)
         if not self._limits:
             return free
         lower, upper = (each.tolist() for each in bounds(self._model))
         for k, v in enumerate(dof_of_coordinates(self._model).tolist()):
             pushed: Any = 0.0
-            if v < 0 or not (np.isfinite(lower[k]) or np.isfinite(upper[k])):
-                continue
-            gradient = product([row[v] for row in rows.J], rows.errors)
-            if is_zero(gradient):
+            if v < 0 or not (np.isfinite(lower[k]) or np.isfinite(upper[k])) or is_zero(way[v]):
                 continue
             if np.isfinite(upper[k]):
-                pushed = pushed + relu(self._q[k] - upper[k] + self._slack) * relu(gradient)
+                pushed = pushed + relu(self._q[k] - upper[k] + self._slack) * relu(way[v])
             if np.isfinite(lower[k]):
-                pushed = pushed + relu(lower[k] - self._q[k] + self._slack) * relu(-gradient)
-            free[v] = 1.0 - pushed / (pushed + _NEVER)
+                pushed = pushed + relu(lower[k] - self._q[k] + self._slack) * relu(-way[v])
+            free[v] = free[v] * (1.0 - pushed / (pushed + _NEVER))
         return free
-
-    def _onward(self, free: list[Any]) -> list[Any]:
-        """M z: the motion to the posture, of degrees of freedom that no limit blocks."""
-        assert self._asked.weights is not None
-        q, posture = self._q, self._posture
-        way = joint_by_joint(self._model, "v", lambda kind, at, _: kind.difference(tuple(q[at]), tuple(posture[at])))
-        return [
-            0.0 if not weight or is_zero(d) else self._pull * (_ONWARD * weight * d) * f
-            for weight, d, f in zip(self._asked.weights, way, free, strict=True)
-        ]

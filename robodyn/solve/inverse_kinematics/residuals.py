@@ -8,20 +8,24 @@ A link's frame has the axes b_k and the origin p. The target has the axes t_k an
 e_ang has the direction of the shortest rotation and grows with the angle up to pi. It equals the rotation vector to
 second order, so the geometric Jacobian is that of Newton's method. At an angle of pi there is no shortest rotation: a
 small offset about an axis of the target selects one. A direction task has s = b x t and c = b . t, and uses the two
-components of the error that are perpendicular to t.
+components of the error that are perpendicular to t. For a gaze t is the direction from p to r. It turns, too, where p
+moves by v: the error changes with the angular velocity w + t x v / |r - p|.
+
+A row may keep a value between bounds. Its error is how far the value is beyond one; between them row and error are
+zero.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from robodyn.algorithms.constraints.terms import Terms, orthonormal
-from robodyn.algorithms.definite import is_zero
+from robodyn.algorithms.definite import is_zero, product
 from robodyn.algorithms.energy import CENTER_OF_MASS, CENTER_OF_MASS_JACOBIAN
 from robodyn.algorithms.kinematics import forward_kinematics, jacobian
 from robodyn.algorithms.poses import NOT_A_POSE, deviation
@@ -33,18 +37,43 @@ from robodyn.core.model import Model
 from robodyn.core.reach import reach
 from robodyn.core.spatial import IDENTITY, Transform, Vec3, add, cross, dot, rotate, rotate_back, scale, sub
 from robodyn.internals.records import dataclass
-from robodyn.solve.inverse_kinematics.tasks import Aim
+from robodyn.solve.inverse_kinematics.aims import Aim
 
 _POSE, _JACOBIAN = forward_kinematics(True), jacobian("world")
 _LEAST = 1e-4
 """Value of 1 + c below which the offset selects the direction of rotation: angles beyond 179.2 degrees."""
-MEASURES = 3
-"""Numbers that measure the error of an aim: squared distance, squared sine of the angle, and cosine of the angle."""
+_TINY = 1e-30
+"""Added to squares before a root, so that it has no division by zero."""
+_OPEN = -1e15
+"""The lower bound of a value that has none."""
 
 
 def relu(x: Any) -> Any:
     """x if it is positive, else 0."""
     return np.maximum(x, 0.0)
+
+
+def times(factor: Any, row: Sequence[Any]) -> list[Any]:
+    """A row of scalars times a factor. Structural zeros are kept."""
+    return [value if is_zero(value) else factor * value for value in row]
+
+
+@dataclass
+class _Bounded:
+    """A row that keeps a value between bounds: value, bounds and Jacobian, all weighted; 1 if it `acts`, else 0;
+    `side`: 1 for the lower bound, -1 for the upper one."""
+
+    value: Any
+    low: Any
+    high: Any
+    row: list[Any]
+    acts: Any = 0.0
+    side: Any = 0.0
+
+    def beyond(self, value: Any) -> tuple[Any, Any]:
+        """1 if a value is beyond a bound, else 0, and the side."""
+        below, above = is_positive(self.low - value), is_positive(value - self.high)
+        return below + above, below - above
 
 
 @dataclass
@@ -60,12 +89,51 @@ class Rows:
     """Unweighted errors of constraints, each with True if it is an angle."""
     turned: list[Any] = field(default_factory=list)
     """Cosines of the angular errors of constraints."""
+    level: int = 0
+    """The level of priority of the rows that are added."""
+    levels: list[int] = field(default_factory=list)
+    """The level of each row."""
+    bounded: dict[int, _Bounded] = field(default_factory=dict)
+    """Rows with bounds, by their numbers."""
 
     def add(self, weight: float, error: Any, row: list[Any], length: float = 1.0) -> None:
         """Adds a row. `length`: change of the error in m per rad if the error is a distance, else 1."""
         self.errors.append(weight * error)
         self.sizes.append(weight * length)
-        self.J.append([value if is_zero(value) else weight * value for value in row])
+        self.J.append(times(weight, row))
+        self.levels.append(self.level)
+
+    def keep(self, weight: float, value: Any, low: Any, high: Any, row: list[Any], length: float = 1.0) -> Any:
+        """Adds a row that keeps a value between bounds; returns its error."""
+        bounded = _Bounded(weight * value, weight * low, weight * high, times(weight, row))
+        bounded.acts, bounded.side = bounded.beyond(bounded.value)
+        error = relu(low - value) - relu(value - high)
+        self.bounded[len(self.errors)] = bounded
+        self.add(weight, error, times(bounded.acts, row), length)
+        return error
+
+    def foreseen(self, dq: list[Any], y: Sequence[Any] | None) -> Rows:
+        """The rows of the next guess at the active set, after a step dq with the multipliers y of rows.
+
+        Rows with bounds act if dq leads beyond one, and lead to it. Those that have acted still do if their multiplier
+        pushes to the inside, and all of them if there are no multipliers.
+        """
+        rows = replace(self, errors=list(self.errors), J=list(self.J), bounded={})
+        for i, each in self.bounded.items():
+            change = product(each.row, dq)
+            outside, side = each.beyond(each.value + change)
+            idle = 1.0 - each.acts
+            stays = each.acts if y is None else each.acts * is_positive(each.side * y[i])
+            new = _Bounded(each.value, each.low, each.high, each.row)
+            new.acts, new.side = stays + idle * outside, each.acts * each.side + idle * side
+            up, down = is_positive(new.side), is_positive(-new.side)
+            rows.errors[i] = new.acts * (up * (each.low - each.value) + down * (each.high - each.value))
+            rows.J[i], rows.bounded[i] = times(new.acts, each.row), new
+        return rows
+
+    def of(self, level: int) -> list[int]:
+        """Numbers of the rows of a level."""
+        return [i for i, each in enumerate(self.levels) if each == level]
 
     def constraint_measure(self) -> tuple[Any, Any, Any]:
         """Sums of squares of the constraints' errors in m and in rad, and the sum of their negative cosines."""
@@ -76,25 +144,33 @@ class Rows:
             lack = lack + relu(-c)
         return parts[0], parts[1], lack
 
-    def cost(self) -> Any:
-        """Weighted sum of squares."""
+    def cost(self, level: int = 0) -> Any:
+        """Weighted sum of squares of the rows of a level."""
         total: Any = 0.0
-        for error in self.errors:
-            total = total + error * error
+        for i in self.of(level):
+            total = total + self.errors[i] * self.errors[i]
         return total
 
 
 class Goals:
-    """Target frames from 16 scalars for each aim, with orthonormal axes. A matrix that is no pose, or a transposed
-    pose, becomes NaN."""
+    """Target frames from 16 scalars for each aim with a target, with orthonormal axes, then the `bounds` of each aim. A
+    matrix that is no pose, or a transposed pose, becomes NaN."""
 
-    def __init__(self, aims: Sequence[Aim], poses: Sequence[Any]) -> None:
-        self.frames = [self._frame(aim, poses[16 * k : 16 * k + 16]) for k, aim in enumerate(aims)]
+    def __init__(self, aims: Sequence[Aim], numbers: Sequence[Any]) -> None:
+        self.frames: list[Transform] = []
+        self.bounds: list[Sequence[Any]] = []
+        at = 0
+        for aim in aims:
+            self.frames.append(self._frame(aim, numbers[at : at + 16]) if aim.targeted else IDENTITY)
+            at += 16 * aim.targeted
+        for aim in aims:
+            self.bounds.append(numbers[at : at + aim.bounds])
+            at += aim.bounds
 
     @staticmethod
     def _frame(aim: Aim, T: Sequence[Any]) -> Transform:
         pose = pose_from_world(T)
-        if not aim.turn:
+        if aim.kind or not (aim.turn or aim.bounds):
             return Transform(IDENTITY.E, pose.r)
         straight = is_positive(NOT_A_POSE - deviation(pose.E, T[12:16]))
         return Transform(orthonormal(scale(straight / straight, pose.E)), pose.r)
@@ -118,11 +194,19 @@ class Scene:
     def rows(self, slopes: bool) -> Rows:
         """Errors, and their Jacobians if `slopes`."""
         rows = Rows()
-        for aim, goal in zip(self._aims, self._goals.frames, strict=True):
+        for aim, goal, bounds in zip(self._aims, self._goals.frames, self._goals.bounds, strict=True):
+            rows.level = aim.level
             if aim.link < 0:
-                self._center(rows, aim, goal, slopes)
+                self._center(rows, aim, goal, bounds, slopes)
+            elif aim.kind == "distance":
+                self._distance(rows, aim, goal, bounds, slopes)
+            elif aim.kind == "gaze" or (aim.axis is not None and aim.bounds):
+                self._pointed(rows, aim, goal, bounds, slopes)
+            elif aim.bounds:
+                self._boxed(rows, aim, goal, bounds, slopes)
             else:
                 self._framed(rows, aim, goal, slopes)
+        rows.level = 0
         if self._model.constraints:
             self._constraints(rows, slopes)
         return rows
@@ -156,8 +240,8 @@ class Scene:
         for weight, part in zip(aim.move, offset, strict=True):
             if weight:
                 distance = distance + part * part
-        s, c = self._turn(aim, own, target) if aim.turn else ((0.0, 0.0, 0.0), 1.0)
-        turns = self._turns(aim, target, s, c, reference) if aim.turn else []
+        s, c = _turn(aim, own, target) if aim.turn else ((0.0, 0.0, 0.0), 1.0)
+        turns = _turns(aim, target, s, c, reference) if aim.turn else []
         # About some axes alone the errors of the rows are measured: the whole angle may be large.
         partly = aim.turns is not None and len(turns) < 3
         rows.measures.append((distance, *((sum(e * e for *_, e in turns), 1.0) if partly else (dot(s, s), c))))
@@ -184,46 +268,88 @@ class Scene:
         for (weight, error), row in zip(moves, J[len(turns) :], strict=True):
             rows.add(weight, error, row, reach(self._model, aim.point))
 
-    @staticmethod
-    def _turn(aim: Aim, own: Transform, target: Transform) -> tuple[Vec3, Any]:
-        """s and c of the module's docstring."""
-        if aim.axis is not None:
-            b, t = (rotate_back(X.E, aim.axis) for X in (own, target))  # type: ignore[arg-type]
-            return cross(b, t), dot(b, t)
-        s: Any = (0.0, 0.0, 0.0)
-        c: Any = -1.0
-        for k in range(3):
-            b, t = own.E[3 * k : 3 * k + 3], target.E[3 * k : 3 * k + 3]
-            s, c = add(s, cross(b, t)), c + dot(b, t)
-        return scale(0.5, s), 0.5 * c
+    def _point(self, aim: Aim) -> Transform:
+        """From the world to the point on the aim's link."""
+        return Transform(IDENTITY.E, aim.point).after(self._pose(aim.link))  # type: ignore[arg-type]
 
-    @staticmethod
-    def _turns(aim: Aim, target: Transform, s: Vec3, c: Any, reference: Transform) -> list[tuple[float, Vec3, Any]]:
-        """Weights and rotation axes of the rows, each with its error."""
-        basis = None if aim.axis is None else _perpendicular_basis(aim.axis)
-        axis: Any = target.E[:3] if basis is None else rotate_back(target.E, basis[0])
-        lack = relu(_LEAST - (1.0 + c))
-        pushed = add(s, scale(100.0 * lack, axis))
-        e: Any = scale(np.sqrt(2.0 / (1.0 + c + lack)), pushed)
-        unit: list[Any] = [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)]
-        if basis is None and aim.turns is None:
-            return [(aim.turn, *each) for each in zip(unit, e, strict=True)]
-        if aim.turns is not None:
-            axes = unit if aim.to < 0 else [reference.E[3 * k : 3 * k + 3] for k in range(3)]
-            weighted = [(weight, each) for weight, each in zip(aim.turns, axes, strict=True) if weight]
-        else:
-            assert basis is not None
-            weighted = [(aim.turn, rotate_back(target.E, each)) for each in basis]
-        return [(weight, each, dot(each, e)) for weight, each in weighted]
+    def _motion(self, aim: Aim, point: Vec3, slopes: bool) -> list[tuple[Vec3, Vec3]]:
+        """Angular and linear velocity of a point of the aim's link, relative to `to`, by degree of freedom."""
+        n = self._model.nv
+        if not slopes:
+            return [((0.0, 0.0, 0.0), (0.0, 0.0, 0.0))] * n
+        of, to, found = self._columns(aim.link), self._columns(aim.to), []
+        for k, moving in enumerate(between(self._model, aim.link, aim.to)):
+            column = [of[n * r + k] - to[n * r + k] if moving else 0.0 for r in range(6)]
+            ang: Vec3 = (column[0], column[1], column[2])
+            found.append((ang, add(column[3:], cross(ang, point)) if moving else (0.0, 0.0, 0.0)))
+        return found
 
-    def _center(self, rows: Rows, aim: Aim, goal: Transform, slopes: bool) -> None:
+    def _boxed(self, rows: Rows, aim: Aim, goal: Transform, bounds: Sequence[Any], slopes: bool) -> None:
+        """A point in a box."""
+        own, distance = self._point(aim), 0.0
+        place = rotate(goal.E, sub(own.r, goal.r))
+        motion = [rotate(goal.E, lin) for _, lin in self._motion(aim, own.r, slopes)]
+        for k, weight in enumerate(aim.move):
+            if weight:
+                row, length = [each[k] for each in motion], reach(self._model, aim.point)
+                error: Any = rows.keep(weight, place[k], bounds[k], bounds[3 + k], row, length)
+                distance = distance + error * error
+        rows.measures.append((distance, 0.0, 1.0))
+
+    def _distance(self, rows: Rows, aim: Aim, goal: Transform, bounds: Sequence[Any], slopes: bool) -> None:
+        own, to = self._point(aim), goal
+        if aim.to >= 0:
+            to = Transform(IDENTITY.E, aim.to_point).after(self._pose(aim.to))  # type: ignore[arg-type]
+        way = sub(own.r, to.r)
+        distance = np.sqrt(dot(way, way) + _TINY)
+        along = scale(1.0 / distance, way)
+        row = [dot(along, lin) for _, lin in self._motion(aim, own.r, slopes)]
+        length = reach(self._model, aim.point) + float(np.linalg.norm(aim.to_point))
+        error = rows.keep(aim.move[0], distance, bounds[0], bounds[1], row, length)
+        rows.measures.append((error * error, 0.0, 1.0))
+
+    def _pointed(self, rows: Rows, aim: Aim, goal: Transform, bounds: Sequence[Any], slopes: bool) -> None:
+        """A gaze, or an axis in a cone."""
+        assert aim.axis is not None
+        own, gaze = self._point(aim), aim.kind == "gaze"
+        b = rotate_back(own.E, aim.axis)  # type: ignore[arg-type]
+        basis = [rotate_back(own.E, each) for each in _perpendicular_basis(aim.axis)]
+        way = sub(goal.r, own.r)
+        near = 1.0 / np.sqrt(dot(way, way) + _TINY)
+        t = scale(near, way) if gaze else rotate_back(goal.E, aim.axis)  # type: ignore[arg-type]
+        s, c = cross(b, t), dot(b, t)
+        e = _rotation_error(s, c, basis[0])
+        motion = [add(w, scale(near, cross(t, v))) if gaze else w for w, v in self._motion(aim, own.r, slopes)]
+        if not aim.bounds:
+            for axis in basis:
+                rows.add(aim.turn, dot(axis, e), [dot(axis, each) for each in motion])
+            rows.measures.append((0.0, dot(s, s), c))
+            return
+        widest, sine, cosine = bounds
+        chord = np.sqrt(dot(e, e) + _TINY)
+        row = [dot(e, each) / chord for each in motion]
+        rows.keep(aim.turn, -chord, -widest, 0.0, row)
+        outside, across = is_positive(chord - widest), np.sqrt(dot(s, s) + _TINY)
+        left = across * cosine - c * sine
+        rows.measures.append((0.0, outside * left * left, 1.0 + outside * (c * cosine + across * sine - 1.0)))
+
+    def _center(self, rows: Rows, aim: Aim, goal: Transform, bounds: Sequence[Any], slopes: bool) -> None:
         offset = sub(goal.r, self._at(CENTER_OF_MASS)["com"])
         n, distance = self._model.nv, 0.0
         J = self._at(CENTER_OF_MASS_JACOBIAN)["J"] if slopes else [0.0] * (3 * n)
-        for k, (weight, part) in enumerate(zip(aim.move, offset, strict=True)):
-            if weight:
-                distance = distance + part * part
-                rows.add(weight, part, list(J[n * k : n * k + n]), reach(self._model))
+        if aim.bounds:
+            x, y, _ = rotate(goal.E, scale(-1.0, offset))
+            motion = [rotate(goal.E, (J[k], J[n + k], J[2 * n + k])) for k in range(n)]
+            for k in range(0, aim.bounds, 3):
+                a, b, edge = bounds[k : k + 3]
+                row = [a * each[0] + b * each[1] for each in motion]
+                error: Any = rows.keep(aim.move[0], a * x + b * y, _OPEN, edge, row, reach(self._model))
+                distance = distance + error * error
+        else:
+            for k, (weight, part) in enumerate(zip(aim.move, offset, strict=True)):
+                if weight:
+                    distance = distance + part * part
+                    rows.add(weight, part, list(J[n * k : n * k + n]), reach(self._model))
         rows.measures.append((distance, 0.0, 1.0))
 
     def _constraints(self, rows: Rows, slopes: bool) -> None:
@@ -247,6 +373,42 @@ class Scene:
                     rows.turned.append(total if len(which) == 1 else 0.5 * (total - 1.0))
 
 
+def _rotation_error(s: Vec3, c: Any, axis: Vec3) -> Any:
+    """e_ang; `axis` selects the direction of rotation where it is half a turn."""
+    lack = relu(_LEAST - (1.0 + c))
+    return scale(np.sqrt(2.0 / (1.0 + c + lack)), add(s, scale(100.0 * lack, axis)))
+
+
+def _turn(aim: Aim, own: Transform, target: Transform) -> tuple[Vec3, Any]:
+    """s and c of the module's docstring."""
+    if aim.axis is not None:
+        b, t = (rotate_back(X.E, aim.axis) for X in (own, target))  # type: ignore[arg-type]
+        return cross(b, t), dot(b, t)
+    s: Any = (0.0, 0.0, 0.0)
+    c: Any = -1.0
+    for k in range(3):
+        b, t = own.E[3 * k : 3 * k + 3], target.E[3 * k : 3 * k + 3]
+        s, c = add(s, cross(b, t)), c + dot(b, t)
+    return scale(0.5, s), 0.5 * c
+
+
+def _turns(aim: Aim, target: Transform, s: Vec3, c: Any, reference: Transform) -> list[tuple[float, Vec3, Any]]:
+    """Weights and rotation axes of the rows, each with its error."""
+    basis = None if aim.axis is None else _perpendicular_basis(aim.axis)
+    axis: Any = target.E[:3] if basis is None else rotate_back(target.E, basis[0])
+    e: Any = _rotation_error(s, c, axis)
+    unit: list[Any] = [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)]
+    if basis is None and aim.turns is None:
+        return [(aim.turn, *each) for each in zip(unit, e, strict=True)]
+    if aim.turns is not None:
+        axes = unit if aim.to < 0 else [reference.E[3 * k : 3 * k + 3] for k in range(3)]
+        weighted = [(weight, each) for weight, each in zip(aim.turns, axes, strict=True) if weight]
+    else:
+        assert basis is not None
+        weighted = [(aim.turn, rotate_back(target.E, each)) for each in basis]
+    return [(weight, each, dot(each, e)) for weight, each in weighted]
+
+
 def _perpendicular_basis(axis: Sequence[float]) -> tuple[Vec3, Vec3]:
     """Two unit vectors that form an orthogonal basis with a given unit vector."""
     least = np.eye(3)[int(np.argmin(np.abs(axis)))]
@@ -255,21 +417,25 @@ def _perpendicular_basis(axis: Sequence[float]) -> tuple[Vec3, Vec3]:
     return tuple(one.tolist()), tuple(np.cross(axis, one).tolist())
 
 
-def beyond(rows: Rows, least: tuple[Any, Any]) -> Any:
-    """A number that is zero if and only if all errors are within tolerance.
+def beyond(rows: Rows, levels: Sequence[int], least: tuple[Any, Any], lower: bool = False) -> Any:
+    """A number that is zero if and only if all errors of the highest priority are within tolerance.
 
     Args:
         rows: errors.
+        levels: level of each aim.
         least: squared tolerance of distances, and squared sine of the tolerance of angles.
+        lower: True for those of all other priorities instead.
     """
     total: Any = 0.0
-    for distance, sine, c in rows.measures:
+    for level, (distance, sine, c) in zip(levels, rows.measures, strict=True):
+        if (level > 0) is not lower:
+            continue
         for value, most in ((distance, least[0]), (sine, least[1])):
             if not is_zero(value):
                 total = total + relu(value - most)
         if not is_zero(sine):
             total = total + relu(-c)
-    if rows.held:
+    if rows.held and not lower:
         *sums, lack = rows.constraint_measure()
         for value, most in zip(sums, least, strict=True):
             if not is_zero(value):

@@ -12,9 +12,10 @@ from robodyn.engines.protocol import Engine
 from robodyn.internals.arguments import Array
 from robodyn.internals.array_library import Library
 from robodyn.internals.records import dataclass
+from robodyn.solve.inverse_kinematics.aims import MEASURES, AllTasks
+from robodyn.solve.inverse_kinematics.branch import Branch
 from robodyn.solve.inverse_kinematics.clearance import Clearance
 from robodyn.solve.inverse_kinematics.levenberg import approaching, searching
-from robodyn.solve.inverse_kinematics.residuals import MEASURES
 
 _INSIDE = 0.81
 """Factor of the squared tolerances in the compiled program. The margin allows for rounding errors of results."""
@@ -23,6 +24,9 @@ _CARE, _OTHERS, _GLANCE = 16, 12, 4
 configuration. `_OTHERS`: number of other seeds tried. `_GLANCE`: factor of the steps from each of them."""
 _PUSHED, _PUSHES = 16, 24
 """Where solutions are too near to something: most starts whose solutions are moved apart, and most steps for that."""
+_SAME = {"float64": 1e-6, "float32": 1e-4}
+"""By how much the cost of the highest priority may grow relative to itself, where it is out of reach and tasks of lower
+priority are served."""
 _VECTOR, _WIDE = 8, 512
 """Largest batches that run several seeds of a target at once. `_VECTOR`, for the first seed, costs no more than a
 single entry. `_WIDE` is for all later seeds."""
@@ -52,8 +56,8 @@ class Found:
 
 
 class Settings(NamedTuple):
-    """Settings of blocks that do not approach a posture, and of those that do; and the largest squared errors of tasks
-    that are fulfilled, of the distance and of the sine of the angle."""
+    """Settings of blocks that ignore secondary goals, and of those that serve them; and the largest squared errors of
+    tasks that are fulfilled, of the distance and of the sine of the angle."""
 
     released: Array
     pulled: Array
@@ -61,7 +65,7 @@ class Settings(NamedTuple):
 
 
 def pulls_until(blocks: int) -> int:
-    """The number of blocks that also approach a posture. The last quarter only serves the tasks."""
+    """The number of blocks that also serve secondary goals. The last quarter only serves the highest priority."""
     return blocks - -(-blocks // 4)
 
 
@@ -74,10 +78,11 @@ class Search:
         steps: number of steps in a block.
         settings: two tolerances, the distance from a bound that counts as at it, and two smallest lambdas.
         size: size of the robot, as in `robodyn.solve.inverse_kinematics.levenberg.searching`.
-        posture: (nq,) or None.
+        asked: all tasks.
         again: (seeds - 1, nq) initial configurations after the first, or (B, seeds - 1, nq) for each target.
         blocks: number of blocks from each seed, twice as many from the first.
         apart: a step that moves links apart, too; None if solutions need no clearance.
+        branch: the only solutions that count; None: all.
 
     `settings`: those of blocks, (1, k).
     """
@@ -91,24 +96,26 @@ class Search:
         steps: int,
         settings: Array,
         size: float,
-        posture: Array | None,
+        asked: AllTasks,
         again: Array,
         blocks: int,
         apart: ScalarTask | None = None,
+        branch: Branch | None = None,
     ) -> None:
         self._engine, self._xp, self._model, self._task, self._steps = engine, library.xp, model, task, steps
         self._dtype, self._blocks, self._apart = again.dtype, blocks, apart
         self._clearance: Clearance | None = None
+        self._branch = branch
         self._again = library.like_numpy(again)
-        self._n = task.outputs["measures"].shape(model)[0] // MEASURES - 1
+        self._asked, self._secondary, self._highest = asked, asked.secondary, asked.highest
         distance, angle, *rest = settings.tolist()
         inner = [_INSIDE * distance**2, _INSIDE * np.sin(angle) ** 2, *rest]
-        pulled, released, self._careful = (
+        pulled, released, self._careful_pulled, self._careful = (
             library.like_numpy(np.array([[*inner, *damping, pull]], self._dtype))
-            for damping, pull in ((searching(size), 1.0), (searching(size), 0.0), (approaching(size), 0.0))
+            for damping in (searching(size), approaching(size))
+            for pull in (1.0, 0.0)
         )
         self.settings = Settings(released, pulled, (distance**2, np.sin(angle) ** 2))
-        self._q_des = None if posture is None else library.like_numpy(posture[None].astype(self._dtype))
 
     def run(self, goals: Array, first: Array, clearance: Clearance | None = None, *, nearest: bool = True) -> Found:
         """Solves for a batch of targets (B, ...), whose solutions keep a clearance. `nearest`: True to search for the
@@ -116,7 +123,7 @@ class Search:
         xp, rows, self._clearance = self._xp, len(goals), clearance
         results = Found(
             first.copy(),
-            xp.full((rows, MEASURES * (self._n + 1)), np.nan, self._dtype),
+            xp.full((rows, MEASURES * (len(self._asked.aims) + 1)), np.nan, self._dtype),
             xp.full(rows, np.inf, self._dtype),
             xp.zeros(rows, bool),
             xp.zeros(rows, bool),
@@ -136,7 +143,24 @@ class Search:
         unsolved = self._from_starts(results, unsolved, goals, first, others, care=True)
         if len(unsolved):
             self._one(results, unsolved, goals, results.q[unsolved], _CARE * self._blocks, None, care=True)
+        if len(unsolved) and self._asked.levels > 1:
+            self._lower(results, unsolved, goals)
         return results
+
+    def _lower(self, found: Found, rows: Array, goals: Array) -> None:
+        """Serves tasks of lower priority where those of the highest are out of reach, then returns to what is nearest
+        for these. Where that fails, results stay as they are."""
+        q, pulled = found.q[rows], pulls_until(2 * self._blocks)
+        for k in range(pulled + _CARE * self._blocks):
+            out, _ = self._block(q, goals[rows], self._careful_pulled if k < pulled else self._careful, True)
+            found.iterations[rows] += out["used"].astype(np.int64)
+            kept = out["cost"] <= found.cost[rows] * (1.0 + _SAME[self._dtype.name])
+            if k < pulled:
+                kept &= out["used"] < self._steps
+            self._keep(found, rows[kept], {name: array[kept] for name, array in out.items()}, False, None)
+            rows, q = rows[~kept], out["moved"][~kept]
+            if not len(rows):
+                return
 
     @property
     def _others(self) -> int:
@@ -170,7 +194,7 @@ class Search:
     ) -> tuple[dict[str, Array], Array]:
         """Runs one block of steps; returns its outputs and which entries have converged.
 
-        Entries with `pulls` approach the posture. They have converged once they no longer move. `apart`: inputs of the
+        Entries with `pulls` serve secondary goals. They have converged once they no longer move. `apart`: inputs of the
         step that moves links apart.
         """
         task = self._task
@@ -179,8 +203,6 @@ class Search:
             task = self._apart
         xp, rows = self._xp, len(q)
         inputs = {"q": q, "goals": goals, "settings": xp.broadcast_to(settings, (rows, settings.shape[1]))}
-        if self._q_des is not None:
-            inputs["q_des"] = xp.broadcast_to(self._q_des, q.shape)
         out = {name: xp.empty((rows, *each.shape(self._model)), self._dtype) for name, each in task.outputs.items()}
         self._engine.compose(task, inputs | (apart or {}), out)
         # A program adds steps up as floats, with roundings.
@@ -195,13 +217,13 @@ class Search:
         """True for entries within the tolerance."""
         distance, angle = self.settings.least
         good = (measures[:, -MEASURES] <= distance) & (measures[:, -2] <= angle) & (measures[:, -1] <= 0.0)
-        for k in range(0, MEASURES * self._n, MEASURES):
+        for k in self._highest:
             good &= (measures[:, k] <= distance) & (measures[:, k + 1] <= angle) & (measures[:, k + 2] > 0.0)
         return good
 
     def _pulls(self, block: int, blocks: int) -> bool:
-        """True if a block also approaches the posture."""
-        return self._q_des is not None and block < pulls_until(blocks)
+        """True if a block also serves secondary goals and tasks of lower priority."""
+        return self._secondary and block < pulls_until(blocks)
 
     def _one(
         self, found: Found, rows: Array, goals: Array, begin: Array, blocks: int, start: int | None, care: bool
@@ -289,7 +311,9 @@ class Search:
         self._keep(found, rows[better], kept, successful[better], started + chosen[better])
 
     def _free(self, q: Array, rows: Array, good: Array) -> Array:
-        """Those entries that have converged and keep the clearance. `rows`: their targets."""
+        """Those entries that have converged, keep the clearance and are on the branch. `rows`: their targets."""
+        if self._branch is not None:
+            good = good & self._branch.holds(q)
         if self._clearance is None or not good.any():
             return good
         free = good.copy()
@@ -345,7 +369,7 @@ class Search:
         counted = begun[1] <= best[begun[0]]
         np.add.at(found.iterations, begun[0][counted], taken[counted])
 
-    def _keep(self, found: Found, rows: Array, out: dict[str, Array], good: Array, start: Any) -> None:
+    def _keep(self, found: Found, rows: Array, out: dict[str, Array], good: Any, start: Any) -> None:
         """Stores results that are better than those so far."""
         found.q[rows], found.measures[rows], found.cost[rows] = out["moved"], out["measures"], out["cost"]
         found.done[rows] = good

@@ -9,7 +9,7 @@ import numpy as np
 
 from robodyn.core.model import Model
 from robodyn.internals.arguments import Array
-from robodyn.solve.inverse_kinematics.levenberg import bounds
+from robodyn.solve.inverse_kinematics.limits import bounds
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 _WIDE = 1e6

@@ -1,30 +1,46 @@
-"""Tasks of inverse kinematics: the classes that users make, and `Aim`, a task whose links are looked up in a model."""
+"""Tasks of inverse kinematics: the classes that users make."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from robodyn.core.model import Model
 from robodyn.internals import strict_types
-from robodyn.internals.arguments import as_array, finite_number, integer, real_array, require_finite
+from robodyn.internals.arguments import integer, one_of, real_array, require_finite
 from robodyn.internals.errors import ArgumentError
 from robodyn.internals.messages import brief
 from robodyn.internals.records import dataclass
-
-Numbers = tuple[float, ...]
-_HEAVIEST = 1e12
-"""Largest weight. Its square, times the square of an error, does not overflow in single precision."""
+from robodyn.solve.inverse_kinematics.task_arguments import (
+    Numbers,
+    cone,
+    cone_angle,
+    convex_polygon,
+    link_name,
+    priority_of,
+    range_of,
+    unit_vector,
+    vector,
+    weights_of,
+)
 
 
 @dataclass(frozen=True)
 class Task:
-    """A goal for a configuration. `weight` scales its errors relative to those of other tasks."""
+    """A goal for a configuration. `weight` scales its errors relative to those of other tasks.
 
-    targeted: ClassVar[bool] = True
-    """True if the task has a target pose."""
+    `priority`: 1 is the highest. Tasks of a lower one act only in the null space of all higher ones.
+    """
+
+    @property
+    def targeted(self) -> bool:
+        """True if the task has a target pose."""
+        return True
+
+    @property
+    def bounds(self) -> Numbers:
+        """The numbers between which the task keeps something, in the form that the generated code needs."""
+        return ()
 
 
 @dataclass(frozen=True, init=False)
@@ -37,57 +53,207 @@ class PoseTask(Task):
             (rotation about x, y, z, position along x, y, z) of the world's axes. 0 leaves them free.
         point: (3,) m in the link's axes: the point of the link that moves to the target's origin, instead of the link's
             own origin.
+        priority: 1 for the highest; see `InverseKinematics`.
     """
 
     link: str | int
     weight: Numbers
     point: Numbers
+    priority: int
 
-    def __init__(self, link: str | int, weight: Any = 1.0, point: Any = (0.0, 0.0, 0.0)) -> None:
-        _set(self, link=_named("PoseTask", "link", link), weight=_weights("PoseTask", weight, 2, 6))
-        _set(self, point=_vector("PoseTask", "point", point))
+    def __init__(self, link: str | int, weight: Any = 1.0, point: Any = (0.0, 0.0, 0.0), *, priority: int = 1) -> None:
+        _set(self, link=link_name("PoseTask", "link", link), weight=weights_of("PoseTask", weight, 2, 6))
+        _set(self, point=vector("PoseTask", "point", point), priority=priority_of("PoseTask", priority))
 
 
 @dataclass(frozen=True, init=False)
 class PositionTask(Task):
-    """A point of a link is at the target's origin. The target's rotation is ignored.
+    """A point of a link is at the target's origin, or in a box about it.
 
     Args:
-        link, point: as in `PoseTask`.
+        link, point, priority: as in `PoseTask`.
         weight: a number, or (3,) along the world's axes. 0 leaves an axis free.
+        lower, upper: a number or (3,), m: bounds of the point's coordinates in the target's frame. Its rotation counts
+            then; -inf and inf leave a side open. None: the point is at the origin, and the rotation is ignored. If only
+            one is given, the other side is open. Weights are along axes of the target then.
     """
 
     link: str | int
     weight: tuple[float, float, float]
     point: Numbers
+    lower: Numbers | None
+    upper: Numbers | None
+    priority: int
 
-    def __init__(self, link: str | int, weight: Any = 1.0, point: Any = (0.0, 0.0, 0.0)) -> None:
-        _set(self, link=_named("PositionTask", "link", link), weight=_weights("PositionTask", weight, 3))
-        _set(self, point=_vector("PositionTask", "point", point))
+    def __init__(
+        self,
+        link: str | int,
+        weight: Any = 1.0,
+        point: Any = (0.0, 0.0, 0.0),
+        *,
+        lower: Any = None,
+        upper: Any = None,
+        priority: int = 1,
+    ) -> None:
+        name = "PositionTask"
+        _set(self, link=link_name(name, "link", link), weight=weights_of(name, weight, 3))
+        _set(self, point=vector(name, "point", point), priority=priority_of(name, priority))
+        if lower is not None or upper is not None:
+            low, high = range_of(name, -np.inf if lower is None else lower, np.inf if upper is None else upper, 3)
+            _set(self, lower=low, upper=high)
+        else:
+            _set(self, lower=None, upper=None)
+
+    @property
+    def bounds(self) -> Numbers:
+        """Lower and upper bounds, if it has some."""
+        return () if self.lower is None or self.upper is None else (*self.lower, *self.upper)
 
 
 @dataclass(frozen=True, init=False)
 class DirectionTask(Task):
-    """An axis of a link is parallel to the same axis of the target. Position and rotation about the axis are free.
+    """An axis of a link is parallel to the same axis of the target, or in a cone about it. Position and rotation about
+    the axis are free.
 
     Args:
-        link: as in `PoseTask`.
+        link, priority: as in `PoseTask`.
         axis: (3,) in the link's axes, of any length but zero.
         weight: a number greater than 0.
+        angle: the largest angle between both axes, rad, from 0 to below pi.
     """
 
     link: str | int
     axis: Numbers
     weight: float
+    angle: float
+    priority: int
 
-    def __init__(self, link: str | int, axis: Any = (0.0, 0.0, 1.0), weight: Any = 1.0) -> None:
-        along = np.array(_vector("DirectionTask", "axis", axis))
-        largest = float(np.abs(along).max())
-        if largest == 0.0:
-            raise ArgumentError(f"DirectionTask.axis: got {brief(axis)}; wanted three numbers that are not all 0")
-        along = along / largest
-        _set(self, link=_named("DirectionTask", "link", link), axis=tuple((along / np.linalg.norm(along)).tolist()))
-        _set(self, weight=_weights("DirectionTask", weight, 1)[0])
+    def __init__(
+        self,
+        link: str | int,
+        axis: Any = (0.0, 0.0, 1.0),
+        weight: Any = 1.0,
+        *,
+        angle: float = 0.0,
+        priority: int = 1,
+    ) -> None:
+        name = "DirectionTask"
+        _set(self, link=link_name(name, "link", link), axis=unit_vector(name, "axis", axis))
+        _set(
+            self,
+            weight=weights_of(name, weight, 1)[0],
+            angle=cone_angle(name, angle),
+            priority=priority_of(name, priority),
+        )
+
+    @property
+    def bounds(self) -> Numbers:
+        """The cone, if it has one."""
+        return cone(self.angle)
+
+
+@dataclass(frozen=True, init=False)
+class GazeTask(Task):
+    """An axis through a point of a link points at the target's origin, as a camera does. The target's rotation is
+    ignored.
+
+    Args:
+        link, point, priority: as in `PoseTask`; the point is where the axis begins.
+        axis, weight: as in `DirectionTask`.
+        angle: the largest angle between the axis and the line to the target, rad, from 0 to below pi.
+    """
+
+    link: str | int
+    axis: Numbers
+    point: Numbers
+    weight: float
+    angle: float
+    priority: int
+
+    def __init__(
+        self,
+        link: str | int,
+        axis: Any = (0.0, 0.0, 1.0),
+        weight: Any = 1.0,
+        point: Any = (0.0, 0.0, 0.0),
+        *,
+        angle: float = 0.0,
+        priority: int = 1,
+    ) -> None:
+        name = "GazeTask"
+        _set(
+            self,
+            link=link_name(name, "link", link),
+            axis=unit_vector(name, "axis", axis),
+            angle=cone_angle(name, angle),
+        )
+        _set(self, point=vector(name, "point", point), weight=weights_of(name, weight, 1)[0])
+        _set(self, priority=priority_of(name, priority))
+
+    @property
+    def bounds(self) -> Numbers:
+        """The cone, if it has one."""
+        return cone(self.angle)
+
+
+@dataclass(frozen=True, init=False)
+class DistanceTask(Task):
+    """The distance between a point of a link and a point of another link, or the target's origin, is in a range.
+
+    Args:
+        link, point, priority: as in `PoseTask`.
+        to: name or index of the other link: the task has no target then. None: the distance to the target's origin.
+        lower, upper: bounds of the distance, m; the same number twice for a distance.
+        weight: a number greater than 0.
+        to_point: (3,) m in the other link's axes, its point.
+    """
+
+    link: str | int
+    to: str | int | None
+    lower: float
+    upper: float
+    weight: float
+    point: Numbers
+    to_point: Numbers
+    priority: int
+
+    def __init__(
+        self,
+        link: str | int,
+        to: str | int | None = None,
+        *,
+        lower: float = 0.0,
+        upper: float = np.inf,
+        weight: Any = 1.0,
+        point: Any = (0.0, 0.0, 0.0),
+        to_point: Any = (0.0, 0.0, 0.0),
+        priority: int = 1,
+    ) -> None:
+        name = "DistanceTask"
+        low, high = range_of(name, lower, upper, 1)
+        if high[0] < 0.0:
+            raise ArgumentError(f"{name}.upper: got {brief(upper)}; wanted a number from 0")
+        _set(self, link=link_name(name, "link", link), to=None if to is None else link_name(name, "to", to))
+        _set(
+            self,
+            lower=low[0],
+            upper=high[0],
+            weight=weights_of(name, weight, 1)[0],
+            priority=priority_of(name, priority),
+        )
+        _set(self, point=vector(name, "point", point), to_point=vector(name, "to_point", to_point))
+        if to is None and any(self.to_point):
+            raise ArgumentError(f"{name}.to_point: got {brief(to_point)} without to=; wanted the link that it is on")
+
+    @property
+    def targeted(self) -> bool:
+        """True if the distance is that to a target."""
+        return self.to is None
+
+    @property
+    def bounds(self) -> Numbers:
+        """Lower and upper bound."""
+        return self.lower, self.upper
 
 
 @dataclass(frozen=True, init=False)
@@ -95,7 +261,7 @@ class RelativePoseTask(Task):
     """A link's pose relative to another link is the target pose, which is in the other link's frame.
 
     Args:
-        link, weight, point: as in `PoseTask`; axes are those of the other link.
+        link, weight, point, priority: as in `PoseTask`; axes are those of the other link.
         to: name or index of the other link.
     """
 
@@ -103,81 +269,142 @@ class RelativePoseTask(Task):
     to: str | int
     weight: Numbers
     point: Numbers
+    priority: int
 
-    def __init__(self, link: str | int, to: str | int, weight: Any = 1.0, point: Any = (0.0, 0.0, 0.0)) -> None:
-        _set(self, link=_named("RelativePoseTask", "link", link), to=_named("RelativePoseTask", "to", to))
-        _set(self, weight=_weights("RelativePoseTask", weight, 2, 6), point=_vector("RelativePoseTask", "point", point))
+    def __init__(
+        self,
+        link: str | int,
+        to: str | int,
+        weight: Any = 1.0,
+        point: Any = (0.0, 0.0, 0.0),
+        *,
+        priority: int = 1,
+    ) -> None:
+        name = "RelativePoseTask"
+        _set(
+            self, link=link_name(name, "link", link), to=link_name(name, "to", to), priority=priority_of(name, priority)
+        )
+        _set(self, weight=weights_of(name, weight, 2, 6), point=vector(name, "point", point))
 
 
 @dataclass(frozen=True, init=False)
 class CoMTask(Task):
-    """The centre of mass is at the target's origin. The target's rotation is ignored.
+    """The centre of mass is at the target's origin, or above or below a polygon.
 
     Args:
-        weight: a number, or (3,) along the world's axes: (1, 1, 0) leaves the height free.
+        weight: a number, or (3,) along the world's axes: (1, 1, 0) leaves the height free. A number with a polygon.
+        polygon: (k, 2) corners of a convex polygon in the x-y plane of the target's frame, m, in order, either way
+            round. The centre of mass is inside, at any z of this frame. None: it is at the origin, and the target's
+            rotation is ignored.
+        priority: as in `PoseTask`.
     """
 
     weight: tuple[float, float, float]
+    polygon: tuple[Numbers, ...] | None
+    priority: int
 
-    def __init__(self, weight: Any = 1.0) -> None:
-        _set(self, weight=_weights("CoMTask", weight, 3))
+    def __init__(self, weight: Any = 1.0, *, polygon: Any = None, priority: int = 1) -> None:
+        weights = weights_of("CoMTask", weight, 3)
+        if polygon is not None and len(set(weights)) > 1:
+            raise ArgumentError(f"CoMTask.weight: got {brief(weight)} with a polygon; wanted one number")
+        _set(self, weight=weights, priority=priority_of("CoMTask", priority))
+        _set(self, polygon=None if polygon is None else convex_polygon("CoMTask.polygon", polygon))
+
+    @property
+    def bounds(self) -> Numbers:
+        """For each edge its unit normal to the outside, and how far out the edge is."""
+        if self.polygon is None:
+            return ()
+        corners = np.array(self.polygon)
+        edges = np.roll(corners, -1, axis=0) - corners
+        normals = np.stack((edges[:, 1], -edges[:, 0]), 1) / np.linalg.norm(edges, axis=1)[:, None]
+        return tuple(np.concatenate((normals, (normals * corners).sum(axis=1)[:, None]), 1).ravel().tolist())
 
 
 @dataclass(frozen=True, init=False)
 class PostureTask(Task):
-    """A preferred configuration, approached in the null space of all other tasks. Convergence does not depend on it.
+    """A preferred configuration, approached in the null space of all other tasks, whatever their priority.
 
     Args:
-        q: (nq,), the configuration.
+        q: (nq,), the configuration; "q0" to stay near the initial configuration of each call; "middle" to stay near the
+            middle of the limits, where joints have both.
         weight: a number from 0 to 1, or one for each degree of freedom (nv,): the share of the remaining difference
             that a step covers.
+
+    What is approached is the smallest weighted sum of squares of the difference. Steps end once one is shorter than
+    1e-3 (rad or m), or with three quarters of the iterations. Convergence does not depend on it.
     """
 
-    q: Numbers
+    q: Numbers | str
     weight: Numbers
 
-    targeted: ClassVar[bool] = False
-
     def __init__(self, q: Any, weight: Any = 1.0) -> None:
-        configuration = real_array("PostureTask.q", q, (), np.float64)
-        if configuration.ndim != 1:
-            raise ArgumentError(f"PostureTask.q: got shape {configuration.shape}; wanted one configuration (nq,)")
-        require_finite("PostureTask.q", configuration, 1)
+        word = strict_types.text_or_none(q)
+        if word is not None and word not in POSTURES:
+            raise ArgumentError(f"PostureTask.q: got {brief(q)}; wanted a configuration (nq,), 'q0' or 'middle'")
+        if word is None:
+            configuration = real_array("PostureTask.q", q, (), np.float64)
+            if configuration.ndim != 1:
+                raise ArgumentError(f"PostureTask.q: got shape {configuration.shape}; wanted one configuration (nq,)")
+            require_finite("PostureTask.q", configuration, 1)
         weights = np.atleast_1d(real_array("PostureTask.weight", weight, (), np.float64))
         if weights.ndim != 1 or not ((weights >= 0.0) & (weights <= 1.0)).all():
             raise ArgumentError(f"PostureTask.weight: got {brief(weight)}; wanted numbers from 0 to 1")
-        _set(self, q=tuple(configuration.tolist()), weight=tuple(weights.tolist()))
+        _set(self, q=tuple(configuration.tolist()) if word is None else word, weight=tuple(weights.tolist()))
+
+    @property
+    def targeted(self) -> bool:
+        """False."""
+        return False
 
 
-KINDS = (PoseTask, PositionTask, DirectionTask, RelativePoseTask, CoMTask, PostureTask)
-"""All kinds of tasks."""
+@dataclass(frozen=True, init=False)
+class ManipulabilityTask(Task):
+    """A link is far from singular configurations, as far as all other tasks leave freedom: Yoshikawa's manipulability
+    sqrt(det(J J')) grows (Yoshikawa, Manipulability of robotic mechanisms, 1985).
 
+    Args:
+        link: name or index of the link, or frame.
+        weight: a number greater than 0. It matters beside a `PostureTask` and others of this kind: steps go uphill on
+            the sum of weight log(manipulability), less half the weighted sum of squares of the difference to the
+            posture.
+        axes: rows of the Jacobian J that count: "all", "translation" or "rotation".
 
-@dataclass(frozen=True)
-class Aim:
-    """A task with a target, in the form that the generated code needs.
-
-    `link`: index of the link, -1 for the centre of mass; `to`: index of the link whose frame the target is in, -1 for
-    the world; `turn`: weight of the rotation, the largest if there are several; `move`: weights along the axes of the
-    world, or of `to`; `axis`: axis of a `DirectionTask`, in the link's axes; `turns`: weights of the rotation about
-    these axes, None if they are the same.
+    Gradients are exact, by derivatives of the Jacobian. Steps end once one is shorter than 2e-4 (rad or m), near a
+    local maximum, or with three quarters of the iterations. Convergence does not depend on it.
     """
 
-    link: int
-    to: int = -1
-    point: Numbers = (0.0, 0.0, 0.0)
-    turn: float = 0.0
-    move: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    axis: Numbers | None = None
-    turns: Numbers | None = None
+    link: str | int
+    weight: float
+    axes: str
+
+    def __init__(self, link: str | int, weight: Any = 1.0, axes: str = "all") -> None:
+        _set(self, link=link_name("ManipulabilityTask", "link", link))
+        _set(self, weight=weights_of("ManipulabilityTask", weight, 1)[0])
+        _set(self, axes=one_of("ManipulabilityTask.axes", axes, tuple(AXES)))
+
+    @property
+    def targeted(self) -> bool:
+        """False."""
+        return False
 
 
-@dataclass(frozen=True)
-class AllTasks:
-    """All tasks of a problem: `aims` in the order of the tasks; posture `weights` (nv,), or None without a posture."""
-
-    aims: tuple[Aim, ...]
-    weights: Numbers | None = None
+POSTURES = ("q0", "middle")
+"""Postures that have a name."""
+AXES = {"all": range(6), "translation": range(3, 6), "rotation": range(3)}
+"""Rows of the Jacobian, by name."""
+KINDS = (
+    PoseTask,
+    PositionTask,
+    DirectionTask,
+    GazeTask,
+    DistanceTask,
+    RelativePoseTask,
+    CoMTask,
+    PostureTask,
+    ManipulabilityTask,
+)
+"""All kinds of tasks."""
 
 
 def task_list(tasks: Any) -> tuple[Task, ...]:
@@ -197,100 +424,6 @@ def task_list(tasks: Any) -> tuple[Task, ...]:
     return tuple(result)
 
 
-def asked_for(model: Model, tasks: Sequence[Task]) -> AllTasks:
-    """Looks up the links of tasks in a model.
-
-    Raises:
-        ArgumentError: a link that the model lacks, a task that the model cannot do, or several postures. The message
-            names the task's position.
-    """
-    aims, weights = [], None
-    for k, each in enumerate(tasks):
-        try:
-            if isinstance(each, PostureTask):
-                if weights is not None:
-                    raise ArgumentError("a second posture; wanted one PostureTask, or posture=")
-                weights = _posture_weights(model, each)
-            else:
-                aims.append(_aim(model, each))
-        except ArgumentError as error:
-            raise ArgumentError(f"tasks[{k}]: {error}") from None
-    return AllTasks(tuple(aims), weights)
-
-
-def _posture_weights(model: Model, task: PostureTask) -> Numbers:
-    if len(task.q) != model.nq:
-        raise ArgumentError(f"PostureTask.q: got {len(task.q)} numbers; wanted model.nq = {model.nq}")
-    try:
-        model.normalize(np.array(task.q))
-    except ArgumentError as error:
-        raise ArgumentError(f"PostureTask.{error}") from None
-    if len(task.weight) not in (1, model.nv):
-        raise ArgumentError(f"PostureTask.weight: got {len(task.weight)} numbers; wanted one, or model.nv = {model.nv}")
-    return task.weight * model.nv if len(task.weight) == 1 else task.weight
-
-
-def _aim(model: Model, task: Task) -> Aim:
-    if isinstance(task, CoMTask):
-        if not model.total_mass > 0.0:
-            raise ArgumentError(f"CoMTask: {model.name!r} has no mass, and so no centre of mass")
-        return Aim(-1, move=task.weight)
-    assert isinstance(task, PoseTask | PositionTask | DirectionTask | RelativePoseTask)
-    link = model.link_index(task.link)
-    if isinstance(task, DirectionTask):
-        return Aim(link, turn=task.weight, axis=task.axis)
-    if isinstance(task, PositionTask):
-        return Aim(link, point=task.point, move=task.weight)
-    *turns, x, y, z = task.weight if len(task.weight) == 6 else np.repeat(task.weight, 3).tolist()
-    parts: dict[str, Any] = {"turn": max(turns), "move": (x, y, z)}
-    if min(turns) < max(turns):
-        parts["turns"] = tuple(turns)
-    if isinstance(task, PoseTask):
-        return Aim(link, point=task.point, **parts)
-    to = model.link_index(task.to)
-    if model.link_body[link] == model.link_body[to]:
-        raise ArgumentError("RelativePoseTask: both links are on one body; wanted links that move apart")
-    return Aim(link, to, task.point, **parts)
-
-
 def _set(task: Task, **fields: Any) -> None:
     for name, value in fields.items():
         object.__setattr__(task, name, value)
-
-
-def _named(kind: str, field: str, link: Any) -> str | int:
-    """Checks that a link is a name or an index. The model looks it up later."""
-    name = strict_types.text_or_none(link)
-    if name is not None:
-        return name
-    number = integer(link)
-    if number is None:
-        raise ArgumentError(f"{kind}.{field}: got {brief(link)}; wanted a link's name or index")
-    return number
-
-
-def _vector(kind: str, field: str, value: Any) -> Numbers:
-    array = real_array(f"{kind}.{field}", value, (3,), np.float64)
-    if array.ndim != 1:
-        raise ArgumentError(f"{kind}.{field}: got shape {array.shape}; wanted (3,)")
-    require_finite(f"{kind}.{field}", array, 1)
-    return tuple(array.tolist())
-
-
-def _weights(kind: str, value: Any, count: int, *counts: int) -> Any:
-    """`count` finite numbers, or as many as another of the `counts`, none negative and not all 0. One number is
-    repeated `count` times."""
-    name = f"{kind}.weight"
-    numbers = strict_types.members(value) if strict_types.is_a(value, list, tuple) else None
-    several = "" if count == 1 else "".join(f", or {each} of them" for each in (count, *counts))
-    if numbers is None and strict_types.is_a(value, np.ndarray):
-        array = as_array(name, value, f"wanted a number from 0{several}")
-        numbers = tuple(array.tolist()) if array.ndim == 1 else None
-    if numbers is not None and len(numbers) not in (count, *counts):
-        raise ArgumentError(f"{name}: got {brief(value)}; wanted a number from 0{several}")
-    weights = tuple(finite_number(name, each) for each in (numbers if numbers is not None else (value,) * count))
-    if min(weights) < 0.0 or max(weights) == 0.0:
-        raise ArgumentError(f"{name}: got {brief(value)}; wanted numbers from 0, of which one is greater")
-    if max(weights) > _HEAVIEST or min(each for each in weights if each) < 1.0 / _HEAVIEST:
-        raise ArgumentError(f"{name}: got {brief(value)}; wanted 0, or numbers from {1 / _HEAVIEST:g} to {_HEAVIEST:g}")
-    return weights

@@ -379,6 +379,16 @@ def ik(
     ] = None,
     q: Q = None,
     seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many starts to try, --q the first.")] = 64,
+    posture: Annotated[
+        str | None,
+        typer.Option(
+            metavar="q0|middle", help="Stay near --q, or the middle of the limits, where the link lets joints."
+        ),
+    ] = None,
+    manipulability: Annotated[
+        bool,
+        typer.Option("--manipulability", help="Stay away from singular configurations, where the link lets joints."),
+    ] = False,
     clearance: Annotated[
         float | None, typer.Option(metavar="M", help="Shapes are farther apart than this, m; 0 with --obstacles.")
     ] = None,

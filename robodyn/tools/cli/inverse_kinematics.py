@@ -10,10 +10,18 @@ import numpy as np
 from robodyn.core.description import rotation_from_rpy
 from robodyn.core.model import Model
 from robodyn.core.tables import console, number_tables, units
+from robodyn.internals.arguments import one_of
 from robodyn.internals.errors import ArgumentError
 from robodyn.internals.messages import printable
 from robodyn.solve.inverse_kinematics.solver import InverseKinematics
-from robodyn.solve.inverse_kinematics.tasks import PoseTask, PositionTask, Task
+from robodyn.solve.inverse_kinematics.tasks import (
+    POSTURES,
+    ManipulabilityTask,
+    PoseTask,
+    PositionTask,
+    PostureTask,
+    Task,
+)
 from robodyn.tools.cli.obstacle_files import read_obstacles
 from robodyn.tools.cli.results import linked
 from robodyn.tools.cli.states import numbers
@@ -45,7 +53,13 @@ def solve(model: Model, options: dict[str, Any]) -> bool:
     start = None if options["q"] is None else numbers("--q", options["q"], names)
     things = None if options["obstacles"] is None else read_obstacles(options["obstacles"])
     apart = {"clearance": options["clearance"], "obstacles": things}
-    solver = InverseKinematics(model, task, limits=not options["without_limits"], **apart)
+    tasks: list[Task] = [task]
+    if options["posture"] is not None:
+        tasks.append(PostureTask(one_of("--posture", options["posture"], POSTURES)))
+    if options["manipulability"]:
+        axes = "translation" if options["rpy"] is None else "rotation" if options["position"] is None else "all"
+        tasks.append(ManipulabilityTask(link, axes=axes))
+    solver = InverseKinematics(model, tasks, limits=not options["without_limits"], **apart)
     q, report = solver.solve(target, start, seeds=options["seeds"])
     if not np.isfinite(q).all():
         raise ArgumentError(f"--position: got {options['position']!r}; wanted a place whose distance can be squared")
