@@ -283,6 +283,10 @@ def test_one_state_by_kept_memory():
 def test_wrong_arguments_are_named():
     ik, q, v = rd.InverseKinematics(ARM, "tool0"), np.zeros(7), np.zeros(6)
     two = rd.InverseKinematics(ARM, ["tool0", rd.PositionTask("link_4")])
+
+    def goal(*tasks):
+        return rd.InverseKinematics(ARM, list(tasks)).velocity(q, v[3:], DT)
+
     for call, words in (
         (lambda: ik.velocity(q, v, 0.0), "dt: got 0.0; wanted a number above 0, s"),
         (lambda: ik.velocity(q, v[:5], DT), "twists"),
@@ -299,6 +303,12 @@ def test_wrong_arguments_are_named():
         (lambda: ik.velocity(q, v, DT, qd=q), "qd: is read with acceleration_limits alone"),
         (lambda: ik.velocity(q, v, DT, obstacles=3), "obstacles"),
         (lambda: ik.velocity(np.zeros((3, 7)), np.zeros((2, 1, 6)), DT), "leading axes"),
+        (lambda: goal(rd.PositionTask("tool0", lower=-0.1)), r"tasks\[0\]: PositionTask with bounds"),
+        (lambda: goal(rd.DirectionTask("tool0", angle=0.1)), r"tasks\[0\]: DirectionTask with bounds"),
+        (lambda: goal(rd.GazeTask("tool0")), "GazeTask"),
+        (lambda: goal(rd.PoseTask("tool0", priority=2)), "priority: velocities have none"),
+        (lambda: goal("tool0", rd.ManipulabilityTask("tool0")), "ManipulabilityTask has no velocity"),
+        (lambda: goal("tool0", rd.PostureTask("q0")), "PostureTask.q: got 'q0', but velocities have no initial"),
     ):
         with pytest.raises(ArgumentError, match=words):
             call()

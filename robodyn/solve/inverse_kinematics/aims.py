@@ -111,7 +111,7 @@ def asked_for(model: Model, tasks: Sequence[Task]) -> AllTasks:
             if isinstance(each, PostureTask):
                 if weights is not None:
                     raise ArgumentError("a second posture; wanted one PostureTask, or posture=")
-                weights = _posture_weights(model, each)
+                weights = posture_weights(model, each)
             elif isinstance(each, ManipulabilityTask):
                 dexterous.append(_dexterous(model, each))
             else:
@@ -136,7 +136,8 @@ def _dexterous(model: Model, task: ManipulabilityTask) -> tuple[int, float, str]
     return link, task.weight, task.axes
 
 
-def _posture_weights(model: Model, task: PostureTask) -> Numbers:
+def posture_weights(model: Model, task: PostureTask) -> Numbers:
+    """(nv,) weights. Joints without two limits have no middle."""
     if len(task.weight) not in (1, model.nv):
         raise ArgumentError(f"PostureTask.weight: got {len(task.weight)} numbers; wanted one, or model.nv = {model.nv}")
     weights = task.weight * model.nv if len(task.weight) == 1 else task.weight

@@ -18,7 +18,10 @@ from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, finite_number, flag, integer, real_array
 from robodyn.internals.errors import ArgumentError, UnavailableError
 from robodyn.internals.messages import brief
+from robodyn.solve.inverse_kinematics.aims import posture_weights
 from robodyn.solve.inverse_kinematics.clearance import read_clearance
+from robodyn.solve.inverse_kinematics.inputs import Inputs
+from robodyn.solve.inverse_kinematics.seeds import middle
 from robodyn.solve.inverse_kinematics.tasks import (
     CoMTask,
     DirectionTask,
@@ -195,10 +198,8 @@ class VelocityQueries:
         _dyn: Dynamics
         _clearance: float | None
         _obstacles: Obstacles | None
+        _inputs: Inputs
         _plans: dict[Any, _Plan]
-
-        def _poses(self, targets: Any) -> Any: ...
-        def _read(self, library: Any, targets: Any, q0: Any) -> tuple[Array, Array, tuple[int, ...]]: ...
 
     def velocity(
         self,
@@ -387,7 +388,7 @@ class VelocityQueries:
             raise ArgumentError("acceleration_limits: need qd=, the velocities before the step")
         if not braking and given["before"] is not None:
             raise ArgumentError("qd: is read with acceleration_limits alone; wanted None, or acceleration_limits")
-        posture = _spread_weights(postures[0].weight, model.nv) if postures else None
+        posture = posture_weights(model, postures[0]) if postures else None
         asked = given["twists"] is not None, given["goals"] is not None
         speed = model.velocity_limit
         if not (type(velocity_limits) is bool or isinstance(velocity_limits, np.bool_)):
@@ -398,7 +399,7 @@ class VelocityQueries:
             "settings": [1.0, share, weight**2, POSTURE**2, rate],
             "speed": speed,
             "gains": _gains(gain, len(wishes)),
-            "q_des": postures[0].q if postures else None,
+            "q_des": _posture(model, postures[0]) if postures else None,
             "acceleration": _limits("acceleration_limits", acceleration_limits, model.nv) if braking else None,
         }
         return _Plan(self._dyn, Form(wishes, posture, *asked, braking, self.limits), constant, share)
@@ -410,7 +411,7 @@ class VelocityQueries:
         if form.twists:
             arrays["twists"] = _read_twists(given["twists"], form.wishes, dtype)
         if form.targets:
-            goals, _, own = self._read(library, self._poses(given["goals"]), None)
+            goals, _, own = self._inputs.read(library, self._inputs.poses(given["goals"]), None)
             arrays["goals"] = goals.reshape(*own, goals.shape[-1])
         if form.braking:
             arrays["before"] = real_array("qd", given["before"], (model.nv,), dtype, what="model.nv numbers")
@@ -459,8 +460,10 @@ def _gains(value: Any, n: int) -> Array:
     return np.broadcast_to(array, (n,))
 
 
-def _spread_weights(weight: tuple[float, ...], nv: int) -> tuple[float, ...]:
-    return weight * nv if len(weight) == 1 else weight
+def _posture(model: Model, task: PostureTask) -> Any:
+    if task.q == "q0":
+        raise ArgumentError("PostureTask.q: got 'q0', but velocities have no initial configuration; wanted (nq,)")
+    return middle(model) if task.q == "middle" else task.q
 
 
 def _wishes(model: Model, tasks: Sequence[Task], hard: Any) -> tuple[Wish, ...]:
@@ -479,6 +482,10 @@ def _point(numbers: Sequence[float]) -> Point:
 
 
 def _wish(model: Model, k: int, task: Task, hard: bool) -> Wish:
+    if task.bounds:
+        raise ArgumentError(f"tasks[{k}]: {type(task).__name__} with bounds has no velocity; wanted one without")
+    if getattr(task, "priority", 1) != 1:
+        raise ArgumentError(f"tasks[{k}].priority: velocities have none; wanted 1, and hard={[k]} for strict tasks")
     if isinstance(task, CoMTask):
         return Wish(-1, -1, (0.0, 0.0, 0.0), (), task.weight, hard=hard)
     if isinstance(task, DirectionTask):
