@@ -210,7 +210,7 @@ def test_every_field_is_carried():
     model has them (`robodyn.conventions.file_order`). Configurations have a module of their own
     (`robodyn.io.editing.configured`), and what is found by names too (`carried`)."""
     names = {each.name for each in dataclass_fields(rd.Model)} - {"configurations"}
-    of_names = {"constraints", "geometries", "extensions", "collision_pairs"}
+    of_names = {"constraints", "contacts", "geometries", "extensions", "collision_pairs"}
     assert names - FIRST_AXES.keys() == {"name", "gravity", "report", "file_tree", "source", "proximal", *of_names}
     assert set(REFERENCES) == {"parent", "mimics", "link_body", "link_parent"}
 

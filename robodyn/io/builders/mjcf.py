@@ -225,7 +225,7 @@ class _Reader:
         constraints = tuple(each.constraint for each in self._constraints.values() if each.constraint is not None)
         shapes = geoms(self._a, self._bodies, self._files, self._notes)
         names = [sites[s][0].name if s in sites else "" for s in range(self._a.size("nsite"))]
-        kept = kept_elements(self._a, self._bodies, self._joints, names, self._notes)
+        kept = kept_elements(self._a, self._bodies, self._joints, names, self._notes, self._soft)
         report = Report(self._notes.findings())
         return RobotDescription(name, tuple(links), tuple(joints), report, constraints, shapes, kept)
 

@@ -35,10 +35,15 @@ _TAGS = {"jointactfrc": "jointactuatorfrc"}
 
 
 def kept_elements(
-    arrays: MjArrays, bodies: Sequence[str], joints: Sequence[str], sites: Sequence[str], notes: Notes
+    arrays: MjArrays,
+    bodies: Sequence[str],
+    joints: Sequence[str],
+    sites: Sequence[str],
+    notes: Notes,
+    contacts: bool = False,
 ) -> tuple[Extension, ...]:
     """The elements as text. Elements that cannot be kept are reported. `bodies`, `joints`, `sites`: all names in
-    MuJoCo's order."""
+    MuJoCo's order. `contacts`: whether contacts are read, explicit pairs among them."""
     elements: list[tuple[str, Element]] = []
     reader = _Reader(arrays, bodies, joints, sites)
     for parent, size, read in (
@@ -56,7 +61,7 @@ def kept_elements(
             if name:
                 element.attributes = {"name": name, **element.attributes}
             elements.append((parent, element))
-    if n := arrays.size("npair"):
+    if (n := arrays.size("npair")) and not contacts:
         notes.add("ignored-tag", "contact", f"{n} of <pair>, which are not kept; skipped")
     return tuple(Extension("mjcf", parent, "", written(element)) for parent, element in elements)
 
