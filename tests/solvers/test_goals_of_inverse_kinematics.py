@@ -68,6 +68,22 @@ def test_secondary_goals_reach_the_optimum_that_slsqp_finds(arm, posture):
     assert np.sort(gaps)[-2] < 1e-3, gaps  # SLSQP may leave one for another local optimum
 
 
+def test_a_posture_beyond_limits_is_approached_to_the_optimum_that_slsqp_finds(arm):
+    dyn, rng = rd.Dynamics(arm), np.random.default_rng(3)
+    q0, posture = arm.random_configuration(rng, (20,)), arm.random_configuration(rng)
+    targets = dyn.link_pose(arm.random_configuration(rng, (20,)), "tool0")
+    q, report = rd.InverseKinematics(arm, "tool0", posture=posture).solve(targets[:, None], q0, iterations=100)
+    assert report.converged.all() and ((q == arm.lower) | (q == arm.upper)).any()
+    for target, each in zip(targets, q, strict=True):
+        best = least(
+            arm,
+            lambda x: ((x - posture) ** 2).sum(),
+            each,
+            lambda x, target=target: off(dyn.link_pose(x, "tool0"), target),
+        )
+        assert not best.success or ((each - posture) ** 2).sum() - best.fun < 1e-3
+
+
 def test_gradients_of_manipulability_are_exact_also_with_followers():
     for seed, axes, rows in ((1, "translation", slice(3, 6)), (4, "rotation", slice(0, 3)), (6, "all", slice(0, 6))):
         model = rd.random_tree(12, seed=seed, shape="chain", mimic=0.3)
