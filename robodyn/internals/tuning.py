@@ -201,6 +201,6 @@ factorised vectorised over states."""
 CASADI_OPERATIONS = {"auto": 500, "sx": 50_000, "compiled": 400_000}
 """Functions of CasADi: operations up to which `way="auto"` prints a query as SX expressions, and most operations of SX
 expressions and of one compiled function. Second derivatives that CasADi makes of SX have several times the operations
-of the analytical ones, and are interpreted: a reach of an arm takes IPOPT eleven times as long."""
+of the analytical ones, and are interpreted: a reach of an arm takes IPOPT six times as long."""
 CASADI_OPTIMISED = 15_000
 """Most operations of a compiled function that gcc optimises: 0.15 ms an operation, without it 0.04."""
