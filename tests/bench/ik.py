@@ -158,6 +158,7 @@ def merge(found: Results, old: Results, about: dict[str, str], old_about: dict[s
     """This, and what is stored of the part that nobody asked about now."""
     if not found.cases and old.cases:
         told = f"velocities commit {about['commit']}, load {about['load']}"
+        about.pop("filter", None)  # it is told by what has another commit
         about |= old_about | {"load": f"{old_about['load'].split(', velocities')[0]}, {told}"}
         return Results(old.cases, found.velocities)
     return found if found.velocities else Results(found.cases, old.velocities)
