@@ -132,10 +132,9 @@ class Measured:
         """Forms of the obstacles."""
         return tuple(FORM_OF[kind] for kind in self.kinds)
 
-    def rounds(self, given: Mapping[str, Any]) -> int:
-        """How often work with these obstacles repeats that without any, roughly."""
-        count = sum(int(given[kind].shape[-2]) for kind in self.kinds)
-        return 1 + len(self.near) * count // max(100, len(self.pairs))
+    def rounds(self, counts: Mapping[str, int]) -> int:
+        """How often work with obstacles in these numbers repeats that without any, roughly."""
+        return 1 + len(self.near) * sum(counts.values()) // max(100, len(self.pairs))
 
     def at_origin(self, model: Model) -> bool:
         """True if a floating base counts as at the world's origin; see `Scene`."""
@@ -216,6 +215,12 @@ def _made(name: str, geometries: tuple[Geometry, ...], asked: Asked) -> ScalarTa
     return ScalarTask(f"{name}_{digest}", given, sizes, text, least=least, one_program=True, distance_query=loops)
 
 
+def result_shape(model: Model, name: str, n: int) -> tuple[int, ...]:
+    """The shape of the result of a query about n pairs, for one state."""
+    axes = next(iter(_outputs(name, n).values()))
+    return tuple(model.nv if each == "nv" else int(each) for each in axes)
+
+
 def _outputs(name: str, n: int) -> dict[str, tuple[int | str, ...]]:
     shapes: dict[str, dict[str, tuple[int | str, ...]]] = {
         "distances": {"d": (n,)},
@@ -233,10 +238,10 @@ def _results(
     name: str, scene: Scene, places: Sequence[tuple[Place, Place]], nv: int, outputs: tuple[str, ...]
 ) -> dict[str, list[Any]]:
     if name == "min_distance":
-        return {"d_min": [scene.poisoned(least(places))]}
+        return {"d_min": scene.poisoned([least(places)])}
     if name.startswith("min_distance"):
         d, row = least_with_gradient(scene, places, nv)
-        return {key: [scene.poisoned(d)] if key == "d_min" else row for key in outputs}
+        return {key: scene.poisoned([d] if key == "d_min" else row) for key in outputs}
     found = [nearest(one, other) for (_, one), (_, other) in places]
     if name == "distances":
         return {"d": [near.d for near in found]}

@@ -47,21 +47,20 @@ class Obstacles:
         if not strict_types.is_a(ignore, list, tuple):
             raise ArgumentError(f"ignore: got {brief(ignore)}; wanted a list of names or indices of links")
         self.ignore = strict_types.members(ignore)
+        self._of_dtype: dict[np.dtype[Any], dict[str, Array]] = {}
         try:
-            self._leading = np.broadcast_shapes(*(array.shape[:-2] for array in self.rows().values()))
+            self._leading = np.broadcast_shapes(*(array.shape[:-2] for array in self._rows.values()))
         except ValueError:
-            shapes = ", ".join(f"{name} {array.shape[:-2]}" for name, array in self.rows().items())
+            shapes = ", ".join(f"{name} {array.shape[:-2]}" for name, array in self._rows.items())
             raise ArgumentError(f"obstacles: got leading axes {shapes}, which do not broadcast") from None
-        self.numbers = self._numbers()
 
-    def _numbers(self) -> tuple[Any, ...] | None:
-        """What prepared calls depend on: numbers of obstacles, and what is ignored; None for several sets."""
-        if self._leading or not all(type(each) in (str, int) for each in self.ignore):
-            return None
-        return *((kind, array.shape[-2]) for kind, array in self.rows().items()), *self.ignore
+    @cached_property
+    def numbers(self) -> tuple[Any, ...]:
+        """What built-in functions depend on: numbers of obstacles, and what is ignored."""
+        return *((kind, array.shape[-2]) for kind, array in self._rows.items()), *self.ignore
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{array.shape[-2]} {name}" for name, array in self.rows().items())
+        counts = ", ".join(f"{array.shape[-2]} {name}" for name, array in self._rows.items())
         return f"<Obstacles: {counts or 'none'}>"
 
     @property
@@ -72,11 +71,14 @@ class Obstacles:
     @property
     def count(self) -> int:
         """Number of obstacles of a configuration."""
-        return sum(array.shape[-2] for array in self.rows().values())
+        return sum(array.shape[-2] for array in self._rows.values())
 
-    def rows(self) -> dict[str, Array]:
-        """Obstacles (..., k, n) by kind, with the numbers of `robodyn.algorithms.distances.tasks.OBSTACLES`."""
-        return self._rows
+    def rows(self, dtype: np.dtype[Any]) -> dict[str, Array]:
+        """Obstacles (..., k, n) by kind, with the numbers of `robodyn.algorithms.distances.tasks.OBSTACLES`, contiguous
+        arrays of a dtype."""
+        if dtype not in self._of_dtype:
+            self._of_dtype[dtype] = {kind: np.ascontiguousarray(array, dtype) for kind, array in self._rows.items()}
+        return self._of_dtype[dtype]
 
     @cached_property
     def _rows(self) -> dict[str, Array]:
