@@ -24,6 +24,7 @@ from robodyn.algorithms.tasks import ScalarTask, Sized
 from robodyn.core.description import Geometry
 from robodyn.core.model import Model
 from robodyn.core.shapes import Pairs
+from robodyn.internals.arguments import Array
 from robodyn.internals.errors import ArgumentError
 from robodyn.internals.records import dataclass
 
@@ -88,19 +89,25 @@ class Asked:
         return every + [(scene.place(k), (-1, obstacle)) for k in self.near for obstacle in obstacles]
 
 
-def obstacle_groups(geometries: Sequence[Geometry], near: Sequence[int], kind: str) -> Iterator[tuple[int, Asked]]:
-    """Shapes and a block of obstacles in groups that are programs: the first shape of each, and what is asked.
+def obstacle_blocks(
+    model: Model, near: Sequence[int], counts: Mapping[str, int]
+) -> Iterator[tuple[str, Asked, Array, Array]]:
+    """Shapes and obstacles in parts that are programs for a block of obstacles: the kind, what is asked, places of the
+    shapes in `near`, and numbers (blocks, block) of the obstacles; the last block repeats the last obstacle.
 
-    `near`: indices of the shapes; `kind`: of the obstacles, in `OBSTACLES`.
+    `near`: indices of the shapes; `counts`: numbers of obstacles by kind, in `OBSTACLES`.
     """
-    block, first = BLOCKS[kind], 0
-    while first < len(near):
-        last, total = first, 0
-        while last < len(near) and (last == first or total < PART):
-            total += block * cost(geometries[near[last]].kind, kind)
-            last += 1
-        yield first, Asked((), tuple(near[first:last]), kind, block)
-        first = last
+    kinds = [each.kind for each in model.collision_geometries]
+    for kind, k in counts.items():
+        block, first = BLOCKS[kind], 0
+        numbers = np.minimum(np.arange(-(-k // block) * block), k - 1).reshape(-1, block)
+        while first < len(near):
+            last, total = first, 0
+            while last < len(near) and (last == first or total < PART):
+                total += block * cost(kinds[near[last]], kind)
+                last += 1
+            yield kind, Asked((), tuple(near[first:last]), kind, block), np.arange(first, last), numbers
+            first = last
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from robodyn.algorithms.distances.tasks import (
-    BLOCKS,
     Asked,
     Measured,
     distance_task,
     loops_task,
-    obstacle_groups,
+    obstacle_blocks,
     result_shape,
     task_of,
 )
@@ -293,17 +293,14 @@ def _parts(
 ) -> Iterator[tuple[Asked, dict[str, Array], Array]]:
     """A query in parts that are programs: what is asked, its obstacles, and the columns of its results. A program may
     repeat the last obstacle."""
-    n, start, total = len(measured.pairs), 0, sum(array.shape[-2] for array in rows.values())
+    n, counts = len(measured.pairs), {kind: array.shape[-2] for kind, array in rows.items()}
+    starts = dict(zip(counts, accumulate(counts.values(), initial=n), strict=False))
     if n:
         yield Asked(measured.pairs), {}, np.arange(n)
-    for kind, array in rows.items():
-        k, block = array.shape[-2], BLOCKS[kind]
-        for first, asked in obstacle_groups(model.collision_geometries, measured.near, kind):
-            shapes = n + total * (first + np.arange(len(asked.near))[:, None]) + start
-            for at in range(0, k, block):
-                numbers = np.minimum(np.arange(at, at + block), k - 1)
-                yield asked, {kind: array[:, numbers]}, (shapes + numbers).ravel()
-        start += k
+    for kind, asked, shapes, blocks in obstacle_blocks(model, measured.near, counts):
+        for numbers in blocks:
+            columns = starts[kind] + sum(counts.values()) * shapes[:, None] + numbers
+            yield asked, {kind: rows[kind][:, numbers]}, columns.ravel()
 
 
 def _of_batch(array: Array, call: Call) -> Array:

@@ -291,8 +291,7 @@ def pair_names(model: Model, counts: Sequence[tuple[str, int]] = (), near: Seque
 def _pairs_of(model: Model, obstacles: Obstacles | None) -> list[str]:
     if obstacles is None:
         return pair_names(model)
-    counts = [(kind, each.shape[-2]) for kind, each in obstacles.rows(np.dtype(float)).items()]
-    return pair_names(model, counts, obstacles.near(model))
+    return pair_names(model, [(kind, each.shape[-2]) for kind, each in obstacles.rows().items()], obstacles.near(model))
 
 
 def _names(model: Model, axis: int | str, obstacles: Obstacles | None = None) -> list[str]:

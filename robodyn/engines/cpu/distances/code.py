@@ -135,7 +135,7 @@ def over_listed_obstacles(
     every, block = array(Near, address_of(table, "near", module)), part(table, workspace, "block", module)
     column_of, obstacles = words(table, "near columns", module), part(table, workspace, "obstacles", module)
     twists, near = part(table, workspace, "twists", module), local(Vector, NEAREST)
-    entries, most = size(table, "entries", module), size(table, "block obstacles", module)
+    entries, most = size(table, "entries", module), size(table, "block pairs", module)
     nv, rows, given = size(table, "nv", module), table[module.number(module.outputs[0])], table[module.number(kind)]
     before, total = before_kind(table, kind, module), 0
     for each in module.asked.kinds:
