@@ -196,6 +196,12 @@ def test_calls_of_one_state_answer_like_batches(dtype, tolerance):
         one = getattr(dyn, name)(q[None, :1], sets[0])
         assert one.shape == (1, 1, *wanted[name, 0].shape[1:])
         assert np.abs(one[0] * 1.0 - wanted[name, 0][:1] * 1.0).max() <= 30.0 * tolerance
+    row = q[0].astype(dtype)
+    for (name, numbers, _, _), (_, entry) in vars(dyn)["_entries_around"].items():
+        assert (entry is None) == (not numbers), name
+        if numbers == sets[0].numbers and name != "min_distance":  # is_free has a clearance besides
+            answer = entry.strict(row, *sets[0].rows(dyn.dtype).values())
+            assert answer is not entry.missed and (answer == getattr(dyn, name)(row, sets[0])).all()
     first = dyn.distances(q[0], sets[0])
     kept = first.copy()
     dyn.distances(q[1], sets[0])
