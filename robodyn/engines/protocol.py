@@ -160,11 +160,21 @@ class Engine(ABC):
             )
         self._run_parts(task, inputs, outputs)
 
-    def bound(
-        self, task: ScalarTask, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
-    ) -> Callable[[], None] | None:
-        """A call of a task's program on these very arrays (B, ...), whose rows are contiguous; None if the engine has
-        no program, or none yet."""
+    def around(
+        self, task: ScalarTask, counts: Mapping[str, int], shape: tuple[int, ...], check: bool | None
+    ) -> Entry | None:
+        """A built-in function, the `strict` of an entry, of q, obstacles, and the clearance if there is one. None if
+        the engine has no such functions.
+
+        Args:
+            task: from `robodyn.algorithms.distances.tasks.loops_task`.
+            counts: numbers of obstacles by kind.
+            shape: shape of the result for one state.
+            check: True if values are checked, as in `Dynamics(check=)`.
+
+        Raises:
+            UnavailableError: the loops do not compile.
+        """
         return None
 
     def run_program(self, task: ScalarTask, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:

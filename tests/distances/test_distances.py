@@ -171,8 +171,8 @@ def test_obstacles_are_inputs_of_any_number():
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [("float64", 1e-14), pytest.param("float32", 1e-6, marks=pytest.mark.matrix)]
 )
-def test_prepared_calls_of_one_state_answer_like_batches(dtype, tolerance):
-    """They are kept: other obstacles, coordinates, numbers and threads must not see what was before."""
+def test_calls_of_one_state_answer_like_batches(dtype, tolerance):
+    """Built-in functions are kept: other obstacles, coordinates, numbers and threads must not see what was before."""
     model = rd.load_urdf(LIMBS).with_shapes(SHAPES[2:4] + SHAPES[7:])
     dyn, q = rd.Dynamics(model, engine="cpu", dtype=dtype), random_states(model, (6,))[0]
     sets = [obstacles(np.random.default_rng(seed)) for seed in range(2)]
@@ -196,6 +196,12 @@ def test_prepared_calls_of_one_state_answer_like_batches(dtype, tolerance):
         one = getattr(dyn, name)(q[None, :1], sets[0])
         assert one.shape == (1, 1, *wanted[name, 0].shape[1:])
         assert np.abs(one[0] * 1.0 - wanted[name, 0][:1] * 1.0).max() <= 30.0 * tolerance
+    row = q[0].astype(dtype)
+    for (name, numbers, _, _), (_, entry) in vars(dyn)["_entries_around"].items():
+        assert (entry is None) == (not numbers), name
+        if numbers == sets[0].numbers and name != "min_distance":  # is_free has a clearance besides
+            answer = entry.strict(row, *sets[0].rows(dyn.dtype).values())
+            assert answer is not entry.missed and (answer == getattr(dyn, name)(row, sets[0])).all()
     first = dyn.distances(q[0], sets[0])
     kept = first.copy()
     dyn.distances(q[1], sets[0])
@@ -219,7 +225,7 @@ def test_prepared_calls_of_one_state_answer_like_batches(dtype, tolerance):
         dyn.distances(q[0, :2], sets[0])
 
 
-def test_a_prepared_call_keeps_its_kernel():
+def test_a_built_in_function_keeps_its_kernel():
     """Threads that ask first may each compile one, of which the engine keeps the last."""
     dyn = rd.Dynamics(limbs(), engine="cpu")
     around, q = obstacles(np.random.default_rng(0)), dyn.model.neutral()
@@ -266,6 +272,19 @@ def test_gradients_of_distances_that_are_nan_are_nan():
     for engine in ("cpu", "reference"):
         dyn = rd.Dynamics(model, engine=engine, check=False)
         assert np.isnan(dyn.min_distance_gradient(q, rd.Obstacles(spheres, boxes=boxes))).all(), engine
+
+
+@pytest.mark.parametrize(("engine", "code"), [("cpu", "auto"), ("cpu", "rolled"), ("reference", "auto")])
+def test_a_gradient_is_nan_where_its_distance_is(engine, code):
+    """Also where NaN is in a coordinate that moves no shape."""
+    shapes = [rd.Sphere("base", (0.0, 0.0, 0.0), 0.1), rd.Sphere("link_2", (0.0, 0.0, 0.3), 0.1)]
+    model = rd.load_urdf(Path(__file__).parents[2] / "models" / "arm7.urdf").with_shapes(shapes, [(0, 1)])
+    dyn = rd.Dynamics(model, engine=engine, check=False, **({"code": code} if engine == "cpu" else {}))
+    q, around = random_states(model, (7,))[0], rd.Obstacles([[1.0, 0.0, 0.0, 0.1]])
+    q[range(7), range(7)] = np.nan
+    for given in ((), (around,)):
+        assert np.isnan(dyn.min_distance(q, *given)).all() and np.isnan(dyn.min_distance_gradient(q, *given)).all()
+        assert np.isfinite(dyn.min_distance_gradient(np.zeros((2, 7)), *given)).all()
 
 
 # Shapes and pairs.

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gpu_host.cases import rolled_kernel
 from robots import own
 from test_gpu_compile import compiles
 
 import robodyn as rd
 from robodyn.engines.gpu.compiler import Report, compile_reported
 from robodyn.engines.gpu.occupancy import resident_blocks
-from robodyn.engines.gpu.rolled_kernels import rolled_kernel
 from robodyn.engines.gpu.source import SHARED_BYTES, WARP, KernelSource
 from robodyn.engines.gpu.unrolled_kernels import print_program, traced, unrolled_kernel
 

@@ -22,7 +22,7 @@ import pytest
 import test_gpu_unrolled as unrolled
 from conftest import TOLERANCE, random_states, relative
 from gpu_host import missing
-from gpu_host.cases import check
+from gpu_host.cases import check, rolled_kernel
 from gpu_host.device import HostDevice
 from robots import own
 from test_dynamics import as_tuple, queries
@@ -35,7 +35,7 @@ from robodyn.description import JOINT_TYPES
 from robodyn.engines.gpu import GpuOptions, engine, staging
 from robodyn.engines.gpu.device import Device, default_device
 from robodyn.engines.gpu.options import FUSIONS, KERNELS
-from robodyn.engines.gpu.rolled_kernels import rolled_kernel, rolled_kernels
+from robodyn.engines.gpu.rolled_kernels import rolled_kernels
 from robodyn.engines.gpu.unrolled_chains import unrolled_kernels
 from robodyn.engines.gpu.unrolled_kernels import print_program
 from robodyn.engines.query_table import QUERIES, plain_questions

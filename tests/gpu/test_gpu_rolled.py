@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gpu_host import ORDERS, missing, run_on_host, run_sanitized
-from gpu_host.cases import check, empty, run, states, wanted
+from gpu_host.cases import check, empty, rolled_kernel, run, states, wanted
 from robots import own
 
 import robodyn as rd
@@ -23,7 +23,7 @@ from robodyn.algorithms.rnea_gradient import rnea_gradient
 from robodyn.algorithms.tasks import Chain, Task, on_inertia, with_identity_seeds
 from robodyn.description import JOINT_TYPES
 from robodyn.engines.gpu.kernel_text import PARTITIONS
-from robodyn.engines.gpu.rolled_kernels import FUSIONS, rolled_kernel, rolled_kernels
+from robodyn.engines.gpu.rolled_kernels import FUSIONS, rolled_kernels
 from robodyn.engines.gpu.schedules import column_rounds, inward_rounds, outward_rounds
 from robodyn.engines.query_table import plain_questions
 from robodyn.internals.errors import UnavailableError

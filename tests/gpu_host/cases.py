@@ -12,6 +12,7 @@ import robodyn as rd
 from robodyn.algorithms.tasks import Task
 from robodyn.compile.tracing.unrolled import output_shape
 from robodyn.engines.gpu.device import Device
+from robodyn.engines.gpu.rolled_kernels import rolled_kernels
 from robodyn.engines.gpu.source import KernelSource
 from robodyn.engines.gpu.unrolled_chains import left
 from robodyn.engines.reference import ReferenceEngine
@@ -30,6 +31,12 @@ def states(model: rd.Model, batch: int, seed: int = 0) -> dict[str, Any]:
     found["point"] = rng.normal(size=(batch, 3))
     found.update({name: rng.normal(size=(batch, 6)) for name in ("V0", "dV0")})
     return found
+
+
+def rolled_kernel(model: rd.Model, task: Task, dtype: Any, **options: Any) -> KernelSource:
+    """The only kernel of a task, as loops."""
+    (source,) = rolled_kernels(model, task, dtype, **options)
+    return source
 
 
 def empty(model: rd.Model, task: Task, batch: int, dtype: str = "float64") -> dict[str, Any]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from conftest import relative
 from gpu_host import missing, run_on_host
+from gpu_host.cases import rolled_kernel
 from test_export import call, compile_library
 
 import robodyn as rd
@@ -15,7 +16,6 @@ from robodyn.algorithms.rnea import rnea
 from robodyn.compile.c.code import Function, c_source
 from robodyn.compile.tracing.unrolled import trace
 from robodyn.engines.gpu.kernel_text import PARTITIONS
-from robodyn.engines.gpu.rolled_kernels import rolled_kernel
 from robodyn.engines.gpu.unrolled_kernels import unrolled_kernel
 from robodyn.joints import unit_quaternion
 

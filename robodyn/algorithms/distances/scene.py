@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 Place: TypeAlias = tuple[int, Solid]
 """The index of a link, -1 for the world, and a shape in world coordinates."""
 _LEAST = -1e30
-"""A number below all distances."""
+"""A number below all distances and their derivatives."""
 _EXACT = 1e-13
 """Entries of rotations within this of 0, 1 or -1 are these, as in the model's own constants."""
 
@@ -110,9 +110,12 @@ class Scene:
             self._columns[link] = self._at(jacobian("world"), link, **self._moved)["J"]
         return self._columns[link]
 
-    def poisoned(self, d: Scalar) -> Scalar:
-        """d, but NaN where any coordinate is NaN, also one that d does not depend on."""
-        return np.maximum(d, np.minimum(sum(map(abs, self.q)), _LEAST)) if len(self.q) else d
+    def poisoned(self, values: Sequence[Scalar]) -> list[Scalar]:
+        """Values, but NaN where any coordinate is NaN, also one that they do not depend on."""
+        if not len(self.q):
+            return list(values)
+        spoilt = np.minimum(sum(map(abs, self.q)), _LEAST)
+        return [np.maximum(each, spoilt) for each in values]
 
 
 def floating_root(model: Model, shapes: Sequence[Geometry]) -> int:

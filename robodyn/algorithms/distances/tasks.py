@@ -24,6 +24,7 @@ from robodyn.algorithms.tasks import ScalarTask, Sized
 from robodyn.core.description import Geometry
 from robodyn.core.model import Model
 from robodyn.core.shapes import Pairs
+from robodyn.internals.arguments import Array
 from robodyn.internals.errors import ArgumentError
 from robodyn.internals.records import dataclass
 
@@ -88,19 +89,25 @@ class Asked:
         return every + [(scene.place(k), (-1, obstacle)) for k in self.near for obstacle in obstacles]
 
 
-def obstacle_groups(geometries: Sequence[Geometry], near: Sequence[int], kind: str) -> Iterator[tuple[int, Asked]]:
-    """Shapes and a block of obstacles in groups that are programs: the first shape of each, and what is asked.
+def obstacle_blocks(
+    model: Model, near: Sequence[int], counts: Mapping[str, int]
+) -> Iterator[tuple[str, Asked, Array, Array]]:
+    """Shapes and obstacles in parts that are programs for a block of obstacles: the kind, what is asked, places of the
+    shapes in `near`, and numbers (blocks, block) of the obstacles; the last block repeats the last obstacle.
 
-    `near`: indices of the shapes; `kind`: of the obstacles, in `OBSTACLES`.
+    `near`: indices of the shapes; `counts`: numbers of obstacles by kind, in `OBSTACLES`.
     """
-    block, first = BLOCKS[kind], 0
-    while first < len(near):
-        last, total = first, 0
-        while last < len(near) and (last == first or total < PART):
-            total += block * cost(geometries[near[last]].kind, kind)
-            last += 1
-        yield first, Asked((), tuple(near[first:last]), kind, block)
-        first = last
+    kinds = [each.kind for each in model.collision_geometries]
+    for kind, k in counts.items():
+        block, first = BLOCKS[kind], 0
+        numbers = np.minimum(np.arange(-(-k // block) * block), k - 1).reshape(-1, block)
+        while first < len(near):
+            last, total = first, 0
+            while last < len(near) and (last == first or total < PART):
+                total += block * cost(kinds[near[last]], kind)
+                last += 1
+            yield kind, Asked((), tuple(near[first:last]), kind, block), np.arange(first, last), numbers
+            first = last
 
 
 @dataclass(frozen=True)
@@ -132,10 +139,9 @@ class Measured:
         """Forms of the obstacles."""
         return tuple(FORM_OF[kind] for kind in self.kinds)
 
-    def rounds(self, given: Mapping[str, Any]) -> int:
-        """How often work with these obstacles repeats that without any, roughly."""
-        count = sum(int(given[kind].shape[-2]) for kind in self.kinds)
-        return 1 + len(self.near) * count // max(100, len(self.pairs))
+    def rounds(self, counts: Mapping[str, int]) -> int:
+        """How often work with obstacles in these numbers repeats that without any, roughly."""
+        return 1 + len(self.near) * sum(counts.values()) // max(100, len(self.pairs))
 
     def at_origin(self, model: Model) -> bool:
         """True if a floating base counts as at the world's origin; see `Scene`."""
@@ -216,6 +222,12 @@ def _made(name: str, geometries: tuple[Geometry, ...], asked: Asked) -> ScalarTa
     return ScalarTask(f"{name}_{digest}", given, sizes, text, least=least, one_program=True, distance_query=loops)
 
 
+def result_shape(model: Model, name: str, n: int) -> tuple[int, ...]:
+    """The shape of the result of a query about n pairs, for one state."""
+    axes = next(iter(_outputs(name, n).values()))
+    return tuple(model.nv if each == "nv" else int(each) for each in axes)
+
+
 def _outputs(name: str, n: int) -> dict[str, tuple[int | str, ...]]:
     shapes: dict[str, dict[str, tuple[int | str, ...]]] = {
         "distances": {"d": (n,)},
@@ -233,10 +245,10 @@ def _results(
     name: str, scene: Scene, places: Sequence[tuple[Place, Place]], nv: int, outputs: tuple[str, ...]
 ) -> dict[str, list[Any]]:
     if name == "min_distance":
-        return {"d_min": [scene.poisoned(least(places))]}
+        return {"d_min": scene.poisoned([least(places)])}
     if name.startswith("min_distance"):
         d, row = least_with_gradient(scene, places, nv)
-        return {key: [scene.poisoned(d)] if key == "d_min" else row for key in outputs}
+        return {key: scene.poisoned([d] if key == "d_min" else row) for key in outputs}
     found = [nearest(one, other) for (_, one), (_, other) in places]
     if name == "distances":
         return {"d": [near.d for near in found]}

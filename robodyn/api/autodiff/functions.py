@@ -28,7 +28,7 @@ from robodyn.api.autodiff.dynamics_rules import (
     Solve,
     Torques,
 )
-from robodyn.api.autodiff.obstacles import SHAPES, ObstacleDistances, arrays_of, parts, require_shapes, rows_of
+from robodyn.api.autodiff.obstacles import SHAPES, ObstacleDistances, arrays_of, parts, require_shapes
 from robodyn.api.autodiff.poses import BodyPoses, OfPoses, with_links_for_bodies
 from robodyn.api.autodiff.rules import Library
 from robodyn.api.autodiff.steps import Stepping
@@ -36,7 +36,7 @@ from robodyn.api.autodiff.traced_rules import Answers
 from robodyn.api.dynamics import Dynamics
 from robodyn.api.motion.robot import dynamics_of
 from robodyn.api.queries.core import checked_choice, links_of, point_shapes
-from robodyn.api.queries.obstacles import Obstacles
+from robodyn.api.queries.obstacles import Obstacles, rows_of
 from robodyn.core.model import Model
 from robodyn.engines.query_table import BASE, CONSTRAINED, QUERIES, QuerySpec, QueryVariant, asked_of, find
 from robodyn.internals.arguments import broadcast_leading, finite_number, require_few_axes, wanted_shape

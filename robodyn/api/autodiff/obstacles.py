@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from robodyn.algorithms.distances.formulas import TINY
-from robodyn.algorithms.distances.tasks import BLOCKS, OBSTACLES, Asked, obstacle_groups, task_of
+from robodyn.algorithms.distances.tasks import OBSTACLES, Asked, obstacle_blocks, task_of
 from robodyn.api.autodiff.calls import TaskCall
 from robodyn.api.autodiff.coordinates import Coordinates
 from robodyn.api.autodiff.dynamics_rules import times, times_transposed
@@ -76,31 +74,15 @@ def require_shapes(arrays: Mapping[str, Any]) -> None:
         raise ArgumentError(f"boxes: got shapes {got[0]} and {got[1]}; wanted (..., k, 4, 4) and (..., k, 3)")
 
 
-def rows_of(arrays: Mapping[str, Any], xp: Any) -> dict[str, Any]:
-    """Obstacles (..., k, n) by kind, with the numbers of `robodyn.algorithms.distances.tasks.OBSTACLES`."""
-    rows = {name: array for name, array in arrays.items() if name in OBSTACLES}
-    if "box_poses" in arrays:
-        poses, edges = arrays["box_poses"], arrays["box_edges"]
-        leading = np.broadcast_shapes(tuple(poses.shape[:-2]), tuple(edges.shape[:-1]))
-        flat = xp.broadcast_to(poses, (*leading, 4, 4))[..., :3, :].reshape((*leading, 12))
-        rows["boxes"] = xp.concatenate((flat, xp.broadcast_to(edges, (*leading, 3))), -1)
-    return {kind: rows[kind] for kind in OBSTACLES if kind in rows and rows[kind].shape[-2]}
-
-
 def parts(
     model: Model, near: Sequence[int], rows: Mapping[str, Any], library: Library
 ) -> Iterator[tuple[Asked, Any, int]]:
     """Shapes and obstacles in parts that are programs: what is asked, blocks of obstacles (..., blocks, block, n), and
     the number of obstacles, which blocks exceed by copies of the last one."""
-    for kind, array in rows.items():
-        k, block = array.shape[-2], BLOCKS[kind]
-        n = -(-k // block)
-        padded = array
-        if n * block != k:
-            padded = array[..., library.constant(np.minimum(np.arange(n * block), k - 1)), :]
-        blocks = padded.reshape((*array.shape[:-2], n, block, OBSTACLES[kind]))
-        for _, asked in obstacle_groups(model.collision_geometries, near, kind):
-            yield asked, blocks, k
+    for kind, asked, _, numbers in obstacle_blocks(model, near, {kind: rows[kind].shape[-2] for kind in rows}):
+        array, k = rows[kind], rows[kind].shape[-2]
+        padded = array if numbers.size == k else array[..., library.constant(numbers.ravel()), :]
+        yield asked, padded.reshape((*array.shape[:-2], *numbers.shape, OBSTACLES[kind])), k
 
 
 class ObstacleDistances(Smooth):

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from robodyn.algorithms.distances.tasks import (
-    BLOCKS,
-    OBSTACLES,
     Asked,
     Measured,
     distance_task,
     loops_task,
-    obstacle_groups,
+    obstacle_blocks,
+    result_shape,
     task_of,
 )
 from robodyn.api.queries.call import Call
 from robodyn.api.queries.core import Core
 from robodyn.api.queries.fast_path import query
-from robodyn.api.queries.obstacle_calls import prepared
 from robodyn.api.queries.obstacles import Obstacles
+from robodyn.compile.tracing.unrolled import output_shape
+from robodyn.core.model import Model
+from robodyn.core.shapes import Pairs
+from robodyn.engines.protocol import Engine
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, broadcast_leading, finite_number, integer, real_array
 from robodyn.internals.errors import ArgumentError, UnavailableError
 from robodyn.internals.messages import brief
 
+if TYPE_CHECKING:
+    from robodyn.engines.cpu.native.entry import Entry
+
+_KEPT, _MOST_ENTRIES = "_entries_around", 64
+"""Where a `Dynamics` keeps built-in functions about obstacles, one for each query and numbers, and how many."""
 _MOST_SAMPLES = 1 << 20
 """Most configurations of an edge."""
 
@@ -164,9 +172,9 @@ class DistanceQueries(Core):
             )
         obstacles = None if given.get("obstacles") is None else _obstacles(given["obstacles"])
         if obstacles is not None and pairs is None and given.get("out") is None:
-            answer = self._of_one_state(name, given["q"], obstacles)
+            answer = self._built_in(name, given["q"], obstacles, clearance)
             if answer is not None:
-                return answer if clearance is None else answer > clearance
+                return answer
         if clearance is None and obstacles is None and pairs is None and model.n_pairs and self._is_one_program(name):
             return self._ask(name, given)
         chosen = model.pairs if pairs is None else _chosen(pairs, model.n_pairs, model.pairs)
@@ -178,20 +186,62 @@ class DistanceQueries(Core):
             if clearance is not None and obstacles is None:
                 return self.min_distance(given["q"]) > clearance
             raise UnavailableError("obstacles, pairs: got q on a GPU; wanted NumPy arrays, for which they are answered")
-        rows = {} if obstacles is None else obstacles.rows()
-        near = () if obstacles is None or not rows else obstacles.near(model)
-        rows = rows if near else {}
-        columns = len(chosen) + len(near) * sum(array.shape[-2] for array in rows.values())
+        measured, columns = self._measured(name, chosen, obstacles, clearance)
+        rows = {} if obstacles is None or not measured.kinds else obstacles.rows(self.dtype)
         if name.startswith("min") and not columns:
             raise ArgumentError(f"{name}: {model.name!r} has no pairs of shapes, and there are no obstacles")
-        axes = {"distances": (columns,), "distances_gradient": (columns, model.nv), "min_distance": ()}
-        axes |= {"witness_points": (columns, 2, 3), "min_distance_gradient": (model.nv,)}
-        result = call.result(0, *axes[name])
+        result = call.result(0, *result_shape(model, name, columns))
         if result.size:
-            measured = Measured(name, tuple(chosen), near, tuple(rows), clearance is not None)
-            answer = self._by_loops if call.engine.native and model.n_bodies else self._by_parts
-            answer(measured, call, rows, clearance, result)
+            of_batch = {kind: _of_batch(array, call) for kind, array in rows.items()}
+            if call.engine.native and model.n_bodies:
+                self._by_loops(measured, call, of_batch, clearance, result)
+            else:
+                self._by_parts(measured, call, of_batch, result)
         return call.finish({"d": result if clearance is None else result > clearance})
+
+    def _measured(
+        self, name: str, pairs: Pairs, obstacles: Obstacles | None, clearance: float | None
+    ) -> tuple[Measured, int]:
+        """What is asked, and the number of distances."""
+        near = () if obstacles is None or not obstacles.count else obstacles.near(self.model)
+        kinds = tuple(obstacles.rows(self.dtype)) if obstacles is not None and near else ()
+        columns = len(pairs) + (len(near) * obstacles.count if obstacles is not None else 0)
+        return Measured(name, tuple(pairs), near, kinds, clearance is not None), columns
+
+    def _built_in(self, name: str, q: Any, obstacles: Obstacles, clearance: float | None) -> Any:
+        """The answer of a built-in function for obstacles in these numbers; None if there is none, or if it leaves the
+        call to the method."""
+        kept: dict[Any, tuple[Engine, Entry | None]] = vars(self).setdefault(_KEPT, {})
+        key = name, obstacles.numbers, clearance is None, self.check
+        if not all(type(each) in (str, int) for each in obstacles.ignore):
+            return None
+        engine, entry = kept.get(key, (None, None))
+        if engine is not self.engine:
+            engine, entry = kept[key] = self.engine, self._entry_around(name, obstacles, clearance)
+            while len(kept) > _MOST_ENTRIES:
+                kept.pop(next(iter(kept)), None)
+        if entry is None:
+            return None
+        if type(q) is not np.ndarray or q.dtype is not self.dtype:
+            if not strict_types.is_a(q, np.ndarray, list, tuple):
+                return None
+            q = real_array("q", q, (self.model.nq,), self.dtype)
+        limits = () if clearance is None else (clearance,)
+        answer = entry.strict(q, *limits, *obstacles.rows(self.dtype).values())
+        if answer is entry.missed:
+            return None
+        return answer if clearance is None else answer > clearance
+
+    def _entry_around(self, name: str, obstacles: Obstacles, clearance: float | None) -> Entry | None:
+        measured, columns = self._measured(name, self.model.pairs, obstacles, clearance)
+        if not measured.kinds or not self.model.n_bodies:
+            return None
+        counts = {kind: array.shape[-2] for kind, array in obstacles.rows(self.dtype).items()}
+        try:
+            task = loops_task(self.model, measured)
+            return self.engine.around(task, counts, result_shape(self.model, name, columns), self.check)
+        except UnavailableError:  # the method reports it
+            return None
 
     def _skips_pairs(self) -> bool:
         """True if the least distance is found by loops that skip pairs."""
@@ -199,19 +249,6 @@ class DistanceQueries(Core):
             return False
         task = distance_task("min_distance", self.model)
         return self.engine.has_program(task) and self.engine.generated(task).mode != "unrolled"
-
-    def _of_one_state(self, name: str, q: Any, obstacles: Obstacles) -> Any:
-        """The answer for one state, (nq,) or a batch of one, by a prepared call; None if there is none."""
-        if type(q) is not np.ndarray or q.dtype is not self.dtype:
-            if not strict_types.is_a(q, np.ndarray, list, tuple):
-                return None
-            q = real_array("q", q, (self.model.nq,), self.dtype)
-        if q.shape == (self.model.nq,):
-            return prepared(self, name, q, obstacles, self.check is not False)
-        if q.size != self.model.nq or not q.size or q.shape[-1] != q.size:
-            return None
-        answer = prepared(self, name, q.reshape(-1), obstacles, bool(self.check))
-        return None if answer is None else np.reshape(answer, (*q.shape[:-1], *np.shape(answer)))
 
     def _is_one_program(self, name: str) -> bool:
         """True if the engine answers a query about all pairs as it is, True too if it shall raise the error."""
@@ -222,86 +259,56 @@ class DistanceQueries(Core):
         self, measured: Measured, call: Call, rows: dict[str, Array], clearance: float | None, result: Array
     ) -> None:
         """Let loops over pairs fill the result."""
-        inputs = {"q": call.inputs["q"]}
+        inputs = {"q": call.inputs["q"], **rows}
         if clearance is not None:
             inputs["clearance"] = np.broadcast_to(np.array(clearance, self.dtype), (call.batch,))
         if rows:
             counts = np.array([array.shape[-2] for array in rows.values()], np.int64)
             inputs["counts"] = np.broadcast_to(counts, (call.batch, len(rows)))
-        inputs |= {kind: _of_batch(array, kind, call) for kind, array in rows.items()}
         task = loops_task(self.model, measured)
         call.engine.compose(task, inputs, {next(iter(task.outputs)): result})
 
-    def _by_parts(
-        self, measured: Measured, call: Call, rows: dict[str, Array], clearance: float | None, result: Array
-    ) -> None:
+    def _by_parts(self, measured: Measured, call: Call, rows: dict[str, Array], result: Array) -> None:
         """Fill the result from queries about the model's own pairs, and about blocks of obstacles."""
-        name, near, n = measured.name, measured.near, len(measured.pairs)
-        own: list[tuple[Asked, dict[str, Array]]] = [(Asked(measured.pairs), {})] if n else []
-        parts = _obstacle_parts(self.model.collision_geometries, near, rows, call)
+        name = "min_distance_with_gradient" if measured.name == "min_distance_gradient" else measured.name
+        least = np.full(call.batch, np.inf, self.dtype)
+        for asked, given, columns in _parts(self.model, measured, rows):
+            task = task_of(name, self.model, asked)
+            shapes = {key: output_shape(self.model, each) for key, each in task.outputs.items()}
+            found = {key: np.empty((call.batch, *shape), self.dtype) for key, shape in shapes.items()}
+            call.engine.compose(task, {"q": call.inputs["q"], **given}, found)
+            d, own = next(iter(found.values())), [*found.values()][-1]
+            if not measured.is_least:
+                result[:, columns] = d
+                continue
+            with np.errstate(invalid="ignore"):
+                nearer = ~(least <= d)
+            result[nearer], least = own[nearer], np.minimum(least, d)
         if measured.is_least:
-            self._least_of_parts(name, call, [*own, *((asked, given) for asked, given, *_ in parts)], result)
-            return
-        tail = result.shape[2:]
-        for asked, given in own:
-            self._fill(name, call, asked, given, result[:, :n])
-        if not near:
-            return
-        to_obstacles = result[:, n:].reshape(call.batch, len(near), -1, *tail)
-        for asked, given, first, start, count in parts:
-            part = np.empty((call.batch, asked.size, *tail), self.dtype)
-            self._fill(name, call, asked, given, part)
-            blocks = part.reshape(call.batch, len(asked.near), asked.count, *tail)
-            to_obstacles[:, first : first + len(asked.near), start : start + count] = blocks[:, :, :count]
-
-    def _least_of_parts(
-        self, name: str, call: Call, parts: list[tuple[Asked, dict[str, Array]]], result: Array
-    ) -> None:
-        """The least distance over several queries, or its gradient."""
-        with_gradient = name == "min_distance_gradient"
-        least, gradient = np.full(call.batch, np.inf, self.dtype), np.zeros((call.batch, self.model.nv), self.dtype)
-        for asked, given in parts:
-            d, row = np.empty(call.batch, self.dtype), np.empty((call.batch, self.model.nv), self.dtype)
-            if with_gradient:
-                self._fill("min_distance_with_gradient", call, asked, given, d, row)
-                with np.errstate(invalid="ignore"):
-                    nearer = ~(least <= d)
-                gradient[nearer] = row[nearer]
-            else:
-                self._fill(name, call, asked, given, d)
-            least = np.minimum(least, d)
-        gradient[np.isnan(least)] = np.nan
-        result[...] = gradient if with_gradient else least
-
-    def _fill(self, name: str, call: Call, asked: Asked, given: dict[str, Array], *results: Array) -> None:
-        task = task_of(name, self.model, asked)
-        call.engine.compose(task, {"q": call.inputs["q"], **given}, dict(zip(task.outputs, results, strict=True)))
+            result[np.isnan(least)] = np.nan
 
 
-def _obstacle_parts(
-    geometries: tuple[Any, ...], near: tuple[int, ...], rows: dict[str, Array], call: Call
-) -> Iterator[tuple[Asked, dict[str, Array], int, int, int]]:
-    """Shapes and obstacles in parts that are programs: what is asked, its inputs, the first shape, the first obstacle,
-    and the number of obstacles; a program may repeat the last one."""
-    start = 0
-    for kind, array in rows.items():
-        k, block = array.shape[-2], BLOCKS[kind]
-        every = _of_batch(array, kind, call)
-        padded = every.take(np.minimum(np.arange(-(-k // block) * block), k - 1), axis=-2)
-        for first, asked in obstacle_groups(geometries, near, kind):
-            for at in range(0, k, block):
-                given = np.ascontiguousarray(padded[..., at : at + block, :])
-                yield asked, {kind: given}, first, start + at, min(block, k - at)
-        start += k
+def _parts(
+    model: Model, measured: Measured, rows: Mapping[str, Array]
+) -> Iterator[tuple[Asked, dict[str, Array], Array]]:
+    """A query in parts that are programs: what is asked, its obstacles, and the columns of its results. A program may
+    repeat the last obstacle."""
+    n, counts = len(measured.pairs), {kind: array.shape[-2] for kind, array in rows.items()}
+    starts = dict(zip(counts, accumulate(counts.values(), initial=n), strict=False))
+    if n:
+        yield Asked(measured.pairs), {}, np.arange(n)
+    for kind, asked, shapes, blocks in obstacle_blocks(model, measured.near, counts):
+        for numbers in blocks:
+            columns = starts[kind] + sum(counts.values()) * shapes[:, None] + numbers
+            yield asked, {kind: rows[kind][:, numbers]}, columns.ravel()
 
 
-def _of_batch(array: Array, kind: str, call: Call) -> Array:
+def _of_batch(array: Array, call: Call) -> Array:
     """Obstacles (B, k, n) of a call's configurations; without copies if they are the same for all."""
-    k, size = array.shape[-2], OBSTACLES[kind]
-    own = array.astype(call.dyn.dtype)
-    if own.ndim > 2:
-        return np.broadcast_to(own, (*call.leading, k, size)).reshape(call.batch, k, size)
-    return np.broadcast_to(own, (call.batch, k, size))
+    own = array.shape[-2:]
+    if array.ndim > 2:
+        return np.broadcast_to(array, (*call.leading, *own)).reshape(call.batch, *own)
+    return np.broadcast_to(array, (call.batch, *own))
 
 
 def _obstacles(given: Any) -> Obstacles:

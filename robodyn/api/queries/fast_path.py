@@ -365,7 +365,7 @@ class _FastQuery(FastPath):
 
 
 class _FastShapes(_FastQuery):
-    """The fast path of a query about distances. The method has prepared calls about obstacles."""
+    """The fast path of a query about distances. The method has built-in functions about obstacles."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Answer a call that the built-in function passed on."""

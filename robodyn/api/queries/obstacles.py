@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from robodyn.algorithms.distances.tasks import OBSTACLES
 from robodyn.core.model import Model
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, real_array
@@ -15,6 +16,7 @@ from robodyn.internals.cached import cached_property
 from robodyn.internals.errors import ArgumentError
 from robodyn.internals.messages import brief
 
+_DOUBLE = np.dtype(np.float64)
 _TURNED = 1e-6
 """Tolerance for a rotation to be orthonormal."""
 
@@ -47,21 +49,20 @@ class Obstacles:
         if not strict_types.is_a(ignore, list, tuple):
             raise ArgumentError(f"ignore: got {brief(ignore)}; wanted a list of names or indices of links")
         self.ignore = strict_types.members(ignore)
+        self._of_dtype: dict[np.dtype[Any], dict[str, Array]] = {}
         try:
-            self._leading = np.broadcast_shapes(*(array.shape[:-2] for array in self.rows().values()))
+            self._leading = np.broadcast_shapes(*(array.shape[:-2] for array in self._rows.values()))
         except ValueError:
-            shapes = ", ".join(f"{name} {array.shape[:-2]}" for name, array in self.rows().items())
+            shapes = ", ".join(f"{name} {array.shape[:-2]}" for name, array in self._rows.items())
             raise ArgumentError(f"obstacles: got leading axes {shapes}, which do not broadcast") from None
-        self.numbers = self._numbers()
 
-    def _numbers(self) -> tuple[Any, ...] | None:
-        """What prepared calls depend on: numbers of obstacles, and what is ignored; None for several sets."""
-        if self._leading or not all(type(each) in (str, int) for each in self.ignore):
-            return None
-        return *((kind, array.shape[-2]) for kind, array in self.rows().items()), *self.ignore
+    @cached_property
+    def numbers(self) -> tuple[Any, ...]:
+        """What built-in functions depend on: numbers of obstacles, and what is ignored."""
+        return *((kind, array.shape[-2]) for kind, array in self._rows.items()), *self.ignore
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{array.shape[-2]} {name}" for name, array in self.rows().items())
+        counts = ", ".join(f"{array.shape[-2]} {name}" for name, array in self._rows.items())
         return f"<Obstacles: {counts or 'none'}>"
 
     @property
@@ -72,23 +73,20 @@ class Obstacles:
     @property
     def count(self) -> int:
         """Number of obstacles of a configuration."""
-        return sum(array.shape[-2] for array in self.rows().values())
+        return sum(array.shape[-2] for array in self._rows.values())
 
-    def rows(self) -> dict[str, Array]:
-        """Obstacles (..., k, n) by kind, with the numbers of `robodyn.algorithms.distances.tasks.OBSTACLES`."""
-        return self._rows
+    def rows(self, dtype: np.dtype[Any] = _DOUBLE) -> dict[str, Array]:
+        """Obstacles (..., k, n) by kind, with the numbers of `robodyn.algorithms.distances.tasks.OBSTACLES`, contiguous
+        arrays of a dtype."""
+        if dtype not in self._of_dtype:
+            self._of_dtype[dtype] = {kind: np.ascontiguousarray(array, dtype) for kind, array in self._rows.items()}
+        return self._of_dtype[dtype]
 
     @cached_property
     def _rows(self) -> dict[str, Array]:
-        boxes = self.boxes
-        of_boxes = None
-        if boxes is not None:
-            poses, edges = boxes
-            leading = np.broadcast_shapes(poses.shape[:-2], edges.shape[:-1])
-            flat = np.broadcast_to(poses, (*leading, 4, 4))[..., :3, :].reshape(*leading, 12)
-            of_boxes = np.concatenate([flat, np.broadcast_to(edges, (*leading, 3))], axis=-1)
-        every = {"spheres": self.spheres, "capsules": self.capsules, "boxes": of_boxes}
-        return {name: array for name, array in every.items() if array is not None and array.shape[-2]}
+        poses, edges = self.boxes or (None, None)
+        every = {"spheres": self.spheres, "capsules": self.capsules, "box_poses": poses, "box_edges": edges}
+        return rows_of({name: array for name, array in every.items() if array is not None})
 
     def repeated(self, leading: tuple[int, ...], rows: Array) -> Obstacles:
         """The obstacles of some of many configurations, one set for each.
@@ -121,6 +119,18 @@ class Obstacles:
             except ArgumentError as error:
                 raise ArgumentError(f"ignore[{k}]{str(error).removeprefix('link')}") from None
         return tuple(k for k, each in enumerate(model.collision_geometries) if each.link not in ignored)
+
+
+def rows_of(arrays: Mapping[str, Any], xp: Any = np) -> dict[str, Any]:
+    """Obstacles (..., k, n) by kind, with the numbers of `robodyn.algorithms.distances.tasks.OBSTACLES`, from
+    "spheres", "capsules", "box_poses" and "box_edges"; `xp`: the library of the arrays."""
+    rows = {name: array for name, array in arrays.items() if name in OBSTACLES}
+    if "box_poses" in arrays:
+        poses, edges = arrays["box_poses"], arrays["box_edges"]
+        leading = np.broadcast_shapes(tuple(poses.shape[:-2]), tuple(edges.shape[:-1]))
+        flat = xp.broadcast_to(poses, (*leading, 4, 4))[..., :3, :].reshape((*leading, 12))
+        rows["boxes"] = xp.concatenate((flat, xp.broadcast_to(edges, (*leading, 3))), -1)
+    return {kind: rows[kind] for kind in OBSTACLES if kind in rows and rows[kind].shape[-2]}
 
 
 def _rows(name: str, value: Any, size: int, lengths: int) -> Array:

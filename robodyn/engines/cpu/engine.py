@@ -14,6 +14,7 @@ import numpy as np
 
 from robodyn.algorithms.backward_steps import BackwardStep
 from robodyn.algorithms.called_steps import CalledStep
+from robodyn.algorithms.distances.tasks import OBSTACLES
 from robodyn.algorithms.tasks import (
     ScalarTask,
     Step,
@@ -241,7 +242,8 @@ class CpuEngine(Engine):
             self._launch_tasks(kernel, table, batch)
         else:
             query = task.distance_query if isinstance(task, ScalarTask) else None
-            steps = 1 if query is None else query.rounds(inputs)
+            counts = {} if query is None else {kind: inputs[kind].shape[-2] for kind in query.kinds}
+            steps = 1 if query is None else query.rounds(counts)
             self.launch(kernel, ctypes.addressof(table), batch, steps)
         for name, target in targets.items():
             if not np.may_share_memory(target, outputs[name]):
@@ -313,37 +315,6 @@ class CpuEngine(Engine):
         if kernel is not None and batch:
             self._fill(kernel, task, inputs, outputs)
         return kernel is not None
-
-    def bound(
-        self, task: ScalarTask, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
-    ) -> Callable[[], None] | None:
-        """A call of a task's program on these very arrays; see `protocol.Engine`."""
-        batch = next(iter(outputs.values())).shape[0]
-        if not self.model.n_bodies or not batch or (task, ()) in self._without:
-            return None
-        try:
-            kernel = self._compiled(task, (), None, batch == 1)
-        except UnavailableError:
-            self._without.add((task, ()))
-            return None
-        if kernel is None or kernel.tasks:
-            return None
-        arrays = [inputs[name] for name in kernel.inputs] + [outputs[name] for name in task.outputs]
-        flat = [array.reshape(batch, -1) for array in arrays]
-        table = _table(kernel, flat, batch)
-        address, kept = ctypes.addressof(table), (table, flat, kernel)  # other threads may replace the engine's kernel
-        if self.threads > 1 and batch * kernel.row_ns > SHARE_NS:
-
-            def shared(_: Any = kept) -> None:
-                self.launch(kernel, address, batch)
-
-            return shared
-        scratch, owner = workspace(kernel.workspace_bytes) if kernel.workspace_bytes else (0, None)
-
-        def alone(run: Any = kernel.function, _: Any = (kept, owner)) -> None:
-            run(address, 0, batch, scratch)
-
-        return alone
 
     def step_gradient(self, task: StepGradient, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
         """Fill A and B of a step; see `protocol.TimeLoops`."""
@@ -550,15 +521,19 @@ class CpuEngine(Engine):
         check: bool | None,
         known: int | None,
         forces: Sequence[JointForce] = (),
+        steps: int = 1,
     ) -> Answers:
-        """What kernels for batches and for one state answer, if they take at most `MAX_SCRATCH` bytes.
+        """What kernels for batches and for one state answer, if they take at most `MAX_SCRATCH` bytes. `steps`: how
+        often they process each row.
 
         Raises:
             UnavailableError: both take more, or the function would need too many arrays.
         """
         complete = None not in candidates
         kernels = [
-            self._entry_kernel(kernel) if kernel is not None and _stride(kernel) * threads <= MAX_SCRATCH else None
+            self._entry_kernel(kernel, steps)
+            if kernel is not None and _stride(kernel) * threads <= MAX_SCRATCH
+            else None
             for kernel, threads in zip(candidates, (self.threads, 1), strict=True)
         ]
         if not answers_can_be(self.dtype, inputs, outputs, kernels, len(forces)):
@@ -595,6 +570,25 @@ class CpuEngine(Engine):
                 self.compiler, self.request(*key), inner.plain or inner, force
             )
         return self._kernels.get(rounded_key)
+
+    def around(
+        self, task: ScalarTask, counts: Mapping[str, int], shape: tuple[int, ...], check: bool | None
+    ) -> Entry | None:
+        """A built-in function that measures distances to obstacles; see `protocol.Engine`."""
+        entry, measured = self.entry(task.name, "", _nothing), task.distance_query
+        if entry is None or measured is None:
+            return None
+        kernel, arrays = self.kernel(task), tuple(name for name in task.inputs if name != "counts")
+        shapes = input_shapes(self.model, task) | {kind: (k, OBSTACLES[kind]) for kind, k in counts.items()}
+        numbers = np.array([*counts.values()], np.int64)
+        inputs = [
+            Input(0, (), fixed=numbers) if name == "counts" else Input(arrays.index(name), shapes[name])
+            for name in kernel.inputs
+        ]
+        rounds = measured.rounds(counts)
+        answers = self._answers(task.name, arrays, inputs, [shape], [kernel, kernel], check, None, steps=rounds)
+        entry.forms.add(len(arrays), (), [Argument("array", k) for k in range(len(arrays))], arrays, {}, answers)
+        return entry
 
     def direct(
         self, task: ScalarTask, arrays: Sequence[str], link: int | None = None, *, batches: bool = True

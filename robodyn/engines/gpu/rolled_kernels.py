@@ -34,38 +34,6 @@ _IN_PLACE = PairOutput | BodyOutput | LinkColumnOutput | Solution
 """Kinds of outputs that a stage computes by updates in place."""
 
 
-def rolled_kernel(
-    model: Model,
-    task: Task,
-    dtype: np.dtype[np.floating],
-    *,
-    partition: str = "thread",
-    base: tuple[str, ...] = (),
-    link: int | None = None,
-    block_threads: int | None = None,
-    shared_bytes: int = SHARED_BYTES,
-    name: str = "kernel",
-) -> KernelSource:
-    """The kernel of a task.
-
-    Args:
-        model: the robot.
-        task: the task to run.
-        dtype: the type of arrays and arithmetic.
-        partition: the threads that work on a state: "thread" for one, "warp" for 32, "block" for all of a block.
-        base: which of V0 and dV0 are inputs.
-        link: the index of the query's link, if the query is about one.
-        block_threads: threads of a block, None for an automatic choice.
-        shared_bytes: shared memory that a block may have.
-        name: the kernel's name.
-
-    Raises:
-        UnavailableError: the tree is too large.
-    """
-    chosen = {"partition": partition, "base": base, "link": link, "block_threads": block_threads}
-    return rolled_kernels(model, task, dtype, shared_bytes=shared_bytes, name=name, **chosen)[0]  # type: ignore[arg-type]
-
-
 def rolled_kernels(
     model: Model,
     task: Task,
@@ -83,10 +51,17 @@ def rolled_kernels(
     with the chain's names.
 
     Args:
+        model: the robot.
+        task: the task to run.
+        dtype: the type of arrays and arithmetic.
         fusion: "complete" for one kernel, "fused" for a kernel that ends after each solve or product, "split" for a
             kernel for each stage.
-
-    The other parameters are those of `rolled_kernel`.
+        partition: the threads that work on a state: "thread" for one, "warp" for 32, "block" for all of a block.
+        base: which of V0 and dV0 are inputs.
+        link: the index of the query's link, if the query is about one.
+        block_threads: threads of a block, None for an automatic choice.
+        shared_bytes: shared memory that a block may have.
+        name: the kernel's name.
 
     Raises:
         UnavailableError: the tree is too large, the task runs at every unit vector and would be divided into several

@@ -8,10 +8,8 @@ import numpy as np
 
 from robodyn.algorithms.constraints.sweeps import ConstraintQuery, sweeps_of
 from robodyn.compile.llvm.target import Target
-from robodyn.compile.loop_plan import Traits
 from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
-from robodyn.core.sweeps import Algorithm
 from robodyn.engines.cpu.constraints.code import TABLES, ConstraintModule
 from robodyn.engines.cpu.constraints.tables import BLOCK, constraint_traits, tables
 from robodyn.engines.cpu.loops.program import RolledProgram
@@ -49,17 +47,9 @@ class ConstraintProgram(RolledProgram):
         """`Traits`, and those of the robot's constraints."""
         return *super().traits(model, base), constraint_traits(model, base)
 
-    def _make_module(
-        self,
-        algorithm: Algorithm,
-        traits: Traits,
-        dtype: np.dtype[Any],
-        target: Target,
-        base: tuple[str, ...],
-        width: int | None,
-        vectors: frozenset[str],
-    ) -> ConstraintModule:
-        query, (_, constraints) = self._query, self.traits(self.model, base)
+    def _make_module(self, *of: Any) -> ConstraintModule:
+        query, (algorithm, traits, dtype, target, base, width, _) = self._query, of
+        _, constraints = self.traits(self.model, base)
         return ConstraintModule(algorithm, traits, dtype, target, base, width, query.name, query.proximal, constraints)
 
     def _vectors(self, array: str) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 
 from robodyn.algorithms.distances.solids import FORM_OF, NEAREST
+from robodyn.algorithms.distances.tasks import OBSTACLES
 from robodyn.compile.loops.language import (
     Address,
     Array,
@@ -130,36 +131,43 @@ def over_listed_obstacles(
     module: Static[DistanceModule],
     kind: Static[str],
 ) -> None:
-    """Shapes and obstacles of a kind, a block of obstacles at a time."""
+    """Shapes and obstacles of a kind, a block of obstacles at a time. For one state, lanes are obstacles."""
     every, block = array(Near, address_of(table, "near", module)), part(table, workspace, "block", module)
     column_of, obstacles = words(table, "near columns", module), part(table, workspace, "obstacles", module)
     twists, near = part(table, workspace, "twists", module), local(Vector, NEAREST)
-    entries, most = size(table, "entries", module), size(table, "block obstacles", module)
+    entries, most = size(table, "entries", module), size(table, "block pairs", module)
     nv, rows, given = size(table, "nv", module), table[module.number(module.outputs[0])], table[module.number(kind)]
     before, total = before_kind(table, kind, module), 0
     for each in module.asked.kinds:
         total = total + count_of(table, each, module)
-    start = 0
-    while start < count_of(table, kind, module):
-        stop = min(start + most, count_of(table, kind, module))
-        for k in range(start, stop):
-            to = obstacles + (k - start) * MOST_NUMBERS
-            place_obstacle(given.data, given.stride, first, end, k, to, kind=kind, module=module)
+    start, count, itemsize = 0, count_of(table, kind, module), size_of(LooseScalar)
+    while start < count:
+        stop, vectors = min(start + most, count), 0
+        if first == end:
+            stop, vectors = min(start + module.kind.width, count), 1
+            own = given.data + first * given.stride
+            place_obstacle(own, OBSTACLES[kind] * itemsize, start, count - 1, 0, obstacles, kind=kind, module=module)
+        else:
+            vectors = stop - start
+            for k in range(vectors):
+                to = obstacles + k * MOST_NUMBERS
+                place_obstacle(given.data, given.stride, first, end, start + k, to, kind=kind, module=module)
         for s in range(size(table, "near", module)):
             shape = every[s]
             for form in switch(shape.form, module.near_forms):
                 code = len(FORMS) * form + FORM_OF[kind]
-                for k in range(stop - start):
+                for k in range(vectors):
                     other = obstacles + k * MOST_NUMBERS
                     store_result(
                         *(table, places + shape.at, other, shape.body, -1, near, twists, nv),
                         *(block + k * entries, code, module),
                     )
             column = size(table, "listed", module) + column_of[s] * total + before + start
-            data = rows.data + column * entries * size_of(LooseScalar)
-            stage_out(
-                data, rows.stride, first, end, array(Loose, block), None, (stop - start) * entries, module.kind.width
-            )
+            data, stride, low, high = rows.data + column * entries * itemsize, rows.stride, first, end
+            if first == end:
+                data, stride = data + first * stride - start * entries * itemsize, entries * itemsize
+                low, high = start, stop - 1
+            stage_out(data, stride, low, high, array(Loose, block), None, vectors * entries, module.kind.width)
         start = stop
 
 

@@ -37,9 +37,8 @@ the clearance; the normal and a point on the line through the witness points; ra
 SPHERE = 4
 MOST_NUMBERS = NUMBERS + SPHERE
 """Numbers of an obstacle, and of the sphere around it."""
-COUNTS = ("nq", "nv", "entries", "block pairs", "block obstacles")
-"""Further numbers in the array of sizes: coordinates, velocities, entries of a result of a pair, pairs and obstacles of
-a block."""
+COUNTS = ("nq", "nv", "entries", "block pairs")
+"""Further numbers in the array of sizes: coordinates, velocities, entries of a result of a pair, pairs of a block."""
 PARTS = ("places", "spheres", "q", "twists", "block", "obstacles")
 """Arrays of the workspace; their offsets are in the array of sizes."""
 

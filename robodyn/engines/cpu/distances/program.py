@@ -50,7 +50,7 @@ def _program(request: Request) -> DistanceProgram:
     module = DistanceModule(asked, tables, input_names(request), outputs, request.dtype, request.target)
     entries = {"distances": 1, "witness_points": 6}.get(asked.name, model.nv)
     pairs = -(-BLOCK_ENTRIES // max(1, entries))
-    counts = dict(zip(COUNTS, (model.nq, model.nv, entries, pairs, pairs), strict=True))
+    counts = dict(zip(COUNTS, (model.nq, model.nv, entries, pairs), strict=True))
     n_dofs = model.nv_tree if asked.gradient else 0
     vectors = {
         "places": tables.vectors,
@@ -84,8 +84,8 @@ def distance_kernel(maker: KernelCompiler, request: Request) -> Kernel:
     part = replace(request, algorithm=algorithm, vectors=frozenset((_FRAMES,)), unread=_unread(wanted))
     route = maker.route(part)
     text, label = module_text(program.module), f"robodyn distances {request.dtype} {request.target.level}"
-    code = maker.sharing(text, label, request.target)
-    shared = [maker.sharing(each.text(), label, request.target) for each in program.module.shared.values()]
+    texts = [text, *(each.text() for each in program.module.shared.values())]
+    code, *shared = [maker.sharing(each, label, request.target) for each in texts]
     frames = maker.whole(route) if isinstance(route, SingleProgram) else maker.rolled(part, work.kind.width)
     formulas = tuple(each() for each in shared)
     own = [array.ctypes.data for array in program.arrays] + [each.address("kernel") for each in formulas]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from robodyn.compile.llvm.target import Target
-from robodyn.compile.loop_plan import RolledPlan, Traits, lane_size, traits_of
+from robodyn.compile.loop_plan import RolledPlan, lane_size, traits_of
 from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
 from robodyn.core.sweeps import PER_BODY, PER_VELOCITY, POINT, Algorithm, Ancestors, Inward, Links, Outward
@@ -54,17 +54,9 @@ class RolledProgram:
         """The traits of a robot that determine the module's text; `Traits` are the first of them."""
         return (traits_of(model),)
 
-    def _make_module(
-        self,
-        algorithm: Algorithm,
-        traits: Traits,
-        dtype: np.dtype[Any],
-        target: Target,
-        base: tuple[str, ...],
-        width: int | None,
-        vectors: frozenset[str],
-    ) -> RolledModule:
-        return self._MODULE(algorithm, traits, dtype, target, base, width, vectors)
+    def _make_module(self, *of: Any) -> RolledModule:
+        """The module. `of`: arguments of `RolledModule`."""
+        return self._MODULE(*of)
 
     def _plan(self, algorithm: Algorithm, base: tuple[str, ...], link: int | None, mimic: bool) -> RolledPlan:
         return RolledPlan(self.model, algorithm, base, link, mimic)

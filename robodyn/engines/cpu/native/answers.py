@@ -12,6 +12,7 @@ import numpy as np
 from robodyn.engines.buffer_pool import handler
 from robodyn.engines.cpu.kernels import workspace
 from robodyn.engines.cpu.native.context import (
+    FIXED,
     MAX_CONSTANTS,
     MAX_FORCES,
     MAX_INPUTS,
@@ -38,7 +39,7 @@ class Input:
 
     `default`: the float if calls do not give one; `positive`: True if the float must be positive and finite;
     `nonnegative`: True if the numbers of the array must be finite and at least 0; `steady`: True if it must not have a
-    value for each step of a rollout.
+    value for each step of a rollout; `fixed`: memory that kernels read in all calls, which do not give it.
     """
 
     place: int
@@ -47,6 +48,7 @@ class Input:
     positive: bool = False
     nonnegative: bool = False
     steady: bool = False
+    fixed: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,8 @@ class Answers:
         self.start = pool.start if pool is not None else None
         self._pool, self._scratch = pool, scratch
         defaults = [None if each.default is None else ctypes.c_double(each.default) for each in inputs]
-        self._kept: list[object] = [dtype, pool, self.start, defaults]
+        fixed = [each.fixed for each in inputs]
+        self._kept: list[object] = [dtype, pool, self.start, defaults, fixed]
         self._known = None if known is None else Known(bytes=-1)
         self._values: Array | None = None
         drives = [force.target for force in forces if force.target < len(inputs)]
@@ -191,7 +194,10 @@ class Answers:
             nonnegative=sum(1 << k for k, each in enumerate(inputs) if each.nonnegative),
             steady=sum(1 << k for k, each in enumerate(inputs) if each.steady),
             defaults=(ctypes.c_void_p * MAX_INPUTS)(
-                *(None if each is None else ctypes.addressof(each) for each in defaults)
+                *(
+                    own.ctypes.data if own is not None else None if each is None else ctypes.addressof(each)
+                    for each, own in zip(defaults, fixed, strict=True)
+                )
             ),
             **_staff(pool),
             **api(),
@@ -259,10 +265,13 @@ def _numbers(dtype: np.dtype[Any]) -> dict[str, int]:
 
 
 def _shapes(inputs: Sequence[Input], outputs: Sequence[tuple[int, ...]]) -> dict[str, Any]:
-    columns = (*(math.prod(each.shape) for each in inputs), *map(math.prod, outputs))
+    columns = (*(0 if each.fixed is not None else math.prod(each.shape) for each in inputs), *map(math.prod, outputs))
     lengths = [(*shape, *(0,) * (MAX_TRAILING - len(shape))) for shape in outputs]
     # An input of width 0 has no numbers, so it is treated as having one axis.
-    widths = tuple(each.shape[1] if len(each.shape) > 1 else len(each.shape) - 1 for each in inputs)
+    widths = tuple(
+        FIXED if each.fixed is not None else each.shape[1] if len(each.shape) > 1 else len(each.shape) - 1
+        for each in inputs
+    )
     return {
         "inputs": len(inputs),
         "outputs": len(outputs),

@@ -27,6 +27,7 @@ from robodyn.compile.loops.language import (
 from robodyn.compile.loops.table import Argument
 from robodyn.engines.cpu.native.checks import checked
 from robodyn.engines.cpu.native.context import (
+    FIXED,
     MAX_CONSTANTS,
     MAX_INPUTS,
     MAX_OUTPUTS,
@@ -118,7 +119,9 @@ def read_inputs(
         argument = arrays[context.places[i]]
         columns, width = context.columns[i], context.widths[i]
         data, stride, move = NULL, 0, 0
-        if width < 0:
+        if width == FIXED:
+            data = context.defaults[i]
+        elif width < 0:
             data = context.defaults[i]
             if data == NULL:
                 number = array(PyFloat, argument)

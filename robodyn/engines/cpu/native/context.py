@@ -21,6 +21,8 @@ MAX_TYPES = 3
 MAX_TRAILING = 4
 MAX_CONSTANTS = 104
 """Maximal words of a kernel's table after its inputs and outputs."""
+FIXED = -2
+"""The width of an input that is the same memory in all calls."""
 _WORD, _POINTER = ctypes.c_int64, ctypes.c_void_p
 
 
@@ -83,7 +85,7 @@ class Context(ctypes.Structure):
         ("positive", _WORD),  # bit i: input i, a float, must be positive and finite
         ("nonnegative", _WORD),  # bit i: the numbers of input i, an array, must be finite and at least 0
         ("steady", _WORD),  # bit i: input i, an array, must not have an axis of time
-        ("defaults", _POINTER * MAX_INPUTS),  # address of the double that replaces a float; null if calls give it
+        ("defaults", _POINTER * MAX_INPUTS),  # address of the double or fixed memory; null if calls give the input
         ("drive", _WORD),  # index of the input that forces are subtracted from, or -1
         ("forces", _WORD),  # number of forces
         ("force", Force * MAX_FORCES),
@@ -107,7 +109,7 @@ class Context(ctypes.Structure):
         (
             "widths",
             _WORD * MAX_INPUTS,
-        ),  # length of the last axis of an input with two axes per state, -1 for a float, else 0
+        ),  # length of the last axis of an input with two axes per state, -1 for a float, `FIXED`, else 0
         ("columns", _WORD * (MAX_INPUTS + MAX_OUTPUTS)),  # scalars in a row of each input, then of each output
         ("trailing", _WORD * MAX_OUTPUTS),  # number of axes of each output for one state
         ("shapes", _WORD * (MAX_TRAILING * MAX_OUTPUTS)),  # lengths of these axes
