@@ -35,10 +35,12 @@ def most_iterations(contacts: Contacts) -> int:
     return 12 if contacts.impratio <= 1.0 else 20 if contacts.impratio <= 10.0 else 24
 
 
-def _looks(contacts: Contacts) -> int:
-    if contacts.impratio <= 1.0:
+def _looks(contacts: Contacts, again: bool) -> int:
+    """Looks of each iteration. States that are left after a block (`again`) are few, and need exact lengths: with two
+    looks, 0.6 % of states of a quadruped with dry friction take steps to and fro for ever, with six none."""
+    if contacts.impratio <= 1.0 and not again:
         return 2
-    return 4 if contacts.impratio <= 10.0 else 8
+    return 8 if contacts.impratio > 10.0 else 6 if again else 4
 
 
 def contact_task(
@@ -120,8 +122,8 @@ def _solved(
     rows = Rows(model, given, at, b, dt)
     start = [x + each for x, each in zip(given["qdd"], b, strict=True)] if "qdd" in given else None
     newton = Newton(H, force, rows.groups, start)
-    for _ in range(iterations):
-        newton.step(_looks(contacts))
+    for k in range(iterations):
+        newton.step(_looks(contacts, "qdd" in given or k >= BLOCK))
     forces, error = newton.finish()
     members = [id(member) for group in rows.groups for member in group.members]
     by_member = dict(zip(members, forces, strict=True))
