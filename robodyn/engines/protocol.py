@@ -160,6 +160,13 @@ class Engine(ABC):
             )
         self._run_parts(task, inputs, outputs)
 
+    def bound(
+        self, task: ScalarTask, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
+    ) -> Callable[[], None] | None:
+        """A call of a task's program on these very arrays (B, ...), whose rows are contiguous; None if the engine has
+        no program, or none yet."""
+        return None
+
     def around(
         self, task: ScalarTask, counts: Mapping[str, int], shape: tuple[int, ...], check: bool | None
     ) -> Entry | None:

@@ -316,6 +316,37 @@ class CpuEngine(Engine):
             self._fill(kernel, task, inputs, outputs)
         return kernel is not None
 
+    def bound(
+        self, task: ScalarTask, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
+    ) -> Callable[[], None] | None:
+        """A call of a task's program on these very arrays; see `protocol.Engine`."""
+        batch = next(iter(outputs.values())).shape[0]
+        if not self.model.n_bodies or not batch or (task, ()) in self._without:
+            return None
+        try:
+            kernel = self._compiled(task, (), None, batch == 1)
+        except UnavailableError:
+            self._without.add((task, ()))
+            return None
+        if kernel is None or kernel.tasks:
+            return None
+        arrays = [inputs[name] for name in kernel.inputs] + [outputs[name] for name in task.outputs]
+        flat = [array.reshape(batch, -1) for array in arrays]
+        table = _table(kernel, flat, batch)
+        address, kept = ctypes.addressof(table), (table, flat, kernel)  # other threads may replace the engine's kernel
+        if self.threads > 1 and batch * kernel.row_ns > SHARE_NS:
+
+            def shared(_: Any = kept) -> None:
+                self.launch(kernel, address, batch)
+
+            return shared
+        scratch, owner = workspace(kernel.workspace_bytes) if kernel.workspace_bytes else (0, None)
+
+        def alone(run: Any = kernel.function, _: Any = (kept, owner)) -> None:
+            run(address, 0, batch, scratch)
+
+        return alone
+
     def step_gradient(self, task: StepGradient, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
         """Fill A and B of a step; see `protocol.TimeLoops`."""
         base, batch = tuple(name for name in BASE if name in inputs), outputs["A"].shape[0]
