@@ -386,6 +386,10 @@ def test_configurations_by_name(arm):
     target = dyn.link_pose(start, "tool0")
     q, report = ik.solve(target, {joint: 0.7})
     assert np.allclose(q, start) and report.iterations == 0
+    last, ending = arm.joint_names[-1], middle.copy()
+    ending[-1] = 0.4
+    q, report = ik.solve(dyn.link_pose(ending, "tool0"), {last: 0.4}, branch={last: 1})
+    assert np.allclose(q, ending) and report.converged
     values = np.linspace(0.3, 0.9, 5)
     q, report = ik.solve(np.broadcast_to(target, (5, 1, 4, 4)), {joint: values}, iterations=1, seeds=1)
     assert np.allclose(q[3], ik.solve(target, np.r_[middle[:3], values[3], middle[4:]], iterations=1, seeds=1)[0])

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, finite_number
@@ -30,8 +31,7 @@ class Branch:
         for joint, sign in signs.items():
             name = f"branch[{joint!r}]"
             number = model.joint_index(joint)
-            size = int(model.q_start[number + 1] - model.q_start[number])
-            if size != 1 or int(model.mimics[number]) >= 0:
+            if KINDS[model.joint_kind[number]].nq != 1 or int(model.mimics[number]) >= 0:
                 raise ArgumentError(f"{name}: wanted a joint with one coordinate that mimics none")
             value, k = finite_number(name, sign), int(model.q_source[model.q_start[number]])
             if value not in (1.0, -1.0):

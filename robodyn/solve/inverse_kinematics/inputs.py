@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from robodyn.api.dynamics import Dynamics
 from robodyn.api.queries.obstacles import Obstacles
+from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
 from robodyn.core.reach import reach
 from robodyn.internals import strict_types
@@ -165,7 +166,8 @@ class Inputs:
             number = model.joint_index(joint)
             if int(model.mimics[number]) >= 0:
                 raise ArgumentError(f"{name}[{joint!r}]: a joint that mimics another; wanted the other one")
-            at = model.q_source[model.q_start[number] : model.q_start[number + 1]]
+            start = int(model.q_start[number])
+            at = model.q_source[start : start + KINDS[model.joint_kind[number]].nq]
             shape = (len(at),) if len(at) != 1 else ()
             entry = real_array(f"{name}[{joint!r}]", value, shape, self.dtype, what="coordinates", read=library.array)
             by_joint.append((at, entry if shape else entry[..., None]))
