@@ -260,6 +260,15 @@ def test_edges_are_sampled():
         assert one[k] == dyn.edge_is_free(q0[0], q1[0], rd.Obstacles(capsules=empty.capsules[k]))
     with pytest.raises(rd.ArgumentError, match="do not broadcast with those of the edges"):
         dyn.edge_is_free(q0, q1, empty)
+    ik = rd.InverseKinematics(model, model.link_names[-1])
+    for call in (
+        lambda: dyn.min_distance(q0[:3], empty),
+        lambda: dyn.is_free(q0[:3], empty),
+        lambda: ik.velocity(q0[:3], None, 0.01, obstacles=empty),
+        lambda: ik.solve(np.broadcast_to(np.eye(4), (3, 1, 4, 4)), obstacles=empty),
+    ):
+        with pytest.raises(rd.ArgumentError, match=r"obstacles: got leading axes \(5,\); wanted .* \(3,\)"):
+            call()
     with pytest.raises(rd.ArgumentError, match="boxes: got shapes"):
         rd.Obstacles(boxes=(np.broadcast_to(np.eye(4), (2, 3, 4, 4)), np.ones((5, 3, 3))))
 

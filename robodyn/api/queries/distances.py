@@ -21,7 +21,7 @@ from robodyn.algorithms.distances.tasks import (
 from robodyn.api.queries.call import Call
 from robodyn.api.queries.core import Core
 from robodyn.api.queries.fast_path import query
-from robodyn.api.queries.obstacles import Obstacles
+from robodyn.api.queries.obstacles import Obstacles, require_fitting
 from robodyn.compile.tracing.unrolled import output_shape
 from robodyn.core.model import Model
 from robodyn.core.shapes import Pairs
@@ -180,8 +180,7 @@ class DistanceQueries(Core):
         chosen = model.pairs if pairs is None else _chosen(pairs, model.n_pairs, model.pairs)
         leading = () if obstacles is None else obstacles.leading
         call = Call(self, {"q": given["q"]}, (), given.get("out"), more=[leading])
-        if leading and np.broadcast_shapes(call.leading, leading) != call.leading:
-            raise ArgumentError(f"obstacles: got leading axes {leading}, which do not broadcast with q's")
+        require_fitting(obstacles, call.leading, "q")
         if call.library.on_device:
             if clearance is not None and obstacles is None:
                 return self.min_distance(given["q"]) > clearance

@@ -121,6 +121,19 @@ class Obstacles:
         return tuple(k for k, each in enumerate(model.collision_geometries) if each.link not in ignored)
 
 
+def require_fitting(obstacles: Obstacles | None, leading: tuple[int, ...], whose: str) -> None:
+    """Refuse obstacles whose leading axes do not broadcast to those of a call. `whose`: the array that has these."""
+    own = () if obstacles is None else obstacles.leading
+    try:
+        fits = np.broadcast_shapes(own, leading) == leading
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ArgumentError(
+            f"obstacles: got leading axes {own}; wanted some that broadcast to those of {whose}, {leading}"
+        )
+
+
 def rows_of(arrays: Mapping[str, Any], xp: Any = np) -> dict[str, Any]:
     """Obstacles (..., k, n) by kind, with the numbers of `robodyn.algorithms.distances.tasks.OBSTACLES`, from
     "spheres", "capsules", "box_poses" and "box_edges"; `xp`: the library of the arrays."""

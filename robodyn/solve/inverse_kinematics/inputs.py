@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robodyn.api.dynamics import Dynamics
-from robodyn.api.queries.obstacles import Obstacles
 from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
 from robodyn.core.reach import reach
@@ -203,19 +202,6 @@ def _sizes(model: Model, asked: AllTasks) -> tuple[float, float]:
     for aim in asked.aims:
         sizes += [aim.turn, *(aim.turns or ()), *(weight * reach(model, aim.point) for weight in aim.move)]
     return max(sizes), min(each for each in sizes if each)
-
-
-def require_fitting(obstacles: Obstacles | None, leading: tuple[int, ...]) -> None:
-    """Refuse obstacles whose leading axes do not broadcast to those of the targets."""
-    own = () if obstacles is None else obstacles.leading
-    try:
-        fits = np.broadcast_shapes(own, leading) == leading
-    except ValueError:
-        fits = False
-    if not fits:
-        raise ArgumentError(
-            f"obstacles: got leading axes {own}; wanted some that broadcast to those of the targets, {leading}"
-        )
 
 
 def rounded_inwards(limits: tuple[Array, Array], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robodyn.api.dynamics import Dynamics
-from robodyn.api.queries.obstacles import Obstacles
+from robodyn.api.queries.obstacles import Obstacles, require_fitting
 from robodyn.core.constraints.resolved import anchored_by_calls
 from robodyn.core.model import Model
 from robodyn.internals.arguments import Array, count, flag, one_of
@@ -22,7 +22,7 @@ from robodyn.solve.inverse_kinematics.aims import asked_for
 from robodyn.solve.inverse_kinematics.all_solutions import distinct
 from robodyn.solve.inverse_kinematics.branch import Branch
 from robodyn.solve.inverse_kinematics.clearance import Clearance, read_clearance
-from robodyn.solve.inverse_kinematics.inputs import Inputs, require_fitting, rounded_inwards
+from robodyn.solve.inverse_kinematics.inputs import Inputs, rounded_inwards
 from robodyn.solve.inverse_kinematics.levenberg import steps_task
 from robodyn.solve.inverse_kinematics.limits import bounds
 from robodyn.solve.inverse_kinematics.one_target import OneTarget, residuals
@@ -211,7 +211,7 @@ class InverseKinematics(VelocityQueries):
         least, things = chosen
         task, near, apart = steps_task(self._asked, self.limits, self._steps), None, None
         if least is not None:
-            require_fitting(things, leading)
+            require_fitting(things, leading, "the targets")
             near = Clearance(self._dyn, least, things, leading)
             apart = steps_task(self._asked, self.limits, 1, apart=True)
         blocks = -(-iterations // self._steps)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robodyn.api.dynamics import Dynamics
-from robodyn.api.queries.obstacles import Obstacles
+from robodyn.api.queries.obstacles import Obstacles, require_fitting
 from robodyn.core.model import Model
 from robodyn.core.reach import reach
 from robodyn.internals import strict_types
@@ -323,8 +323,7 @@ class VelocityQueries:
         """Velocities of a batch, some states at a time."""
         batch, nv = prod(leading), self.model.nv
         around = () if obstacles is None else obstacles.leading
-        if around and np.broadcast_shapes(around, leading) != leading:
-            raise ArgumentError(f"obstacles: got leading axes {around}; wanted some that broadcast to q's, {leading}")
+        require_fitting(obstacles, leading, "q")
         qd, ends = np.empty((batch, nv), self.dtype), np.empty((batch, 2), np.int64)
         multipliers, distance = np.empty((batch, nv), self.dtype), np.empty(batch, self.dtype)
         for first in range(0, batch, _CHUNK):
