@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+import sys
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -166,6 +167,24 @@ def test_obstacles_are_inputs_of_any_number():
     knob = T[:, :3, :3] @ [0.1, 0.0, 0.1] + T[:, :3, 3]
     wanted = np.linalg.norm(knob[:, None] - rows[..., :3], axis=-1) - 0.17
     assert np.abs(d[:, model.n_pairs :].reshape(4, 8, 30)[:, 3] - wanted).max() < 1e-14
+
+
+@pytest.mark.matrix
+def test_threads_drop_functions_that_are_kept(monkeypatch):
+    """More numbers of obstacles than are kept, from several threads at once."""
+    monkeypatch.setattr("robodyn.api.queries.distances._MOST_ENTRIES", 4)
+    model = limbs()
+    dyn, q = rd.Dynamics(model, engine="cpu"), model.random_configuration(0)
+    sets = [rd.Obstacles(np.ones((k, 4))) for k in range(1, 13)]
+    wanted = [dyn.min_distance(q, each) for each in sets]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(lambda k: dyn.min_distance(q, sets[k % 12]), range(1200)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert np.array_equal(found, wanted * 100)
 
 
 @pytest.mark.parametrize(

@@ -217,8 +217,8 @@ class DistanceQueries(Core):
         engine, entry = kept.get(key, (None, None))
         if engine is not self.engine:
             engine, entry = kept[key] = self.engine, self._entry_around(name, obstacles, clearance)
-            while len(kept) > _MOST_ENTRIES:
-                kept.pop(next(iter(kept)), None)
+            for oldest in list(kept)[:-_MOST_ENTRIES]:  # a copy: other threads add to it
+                kept.pop(oldest, None)
         if entry is None:
             return None
         if type(q) is not np.ndarray or q.dtype is not self.dtype:
