@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import runpy
 import shutil
 import subprocess
@@ -349,6 +350,31 @@ def test_refusals(monkeypatch):
     with pytest.raises(rd.UnavailableError, match="no-such-compiler"):
         rc.function("gravity_force", way="compiled", name="new")
     assert rc.function("forward_dynamics").class_name() == "SXFunction", "auto does without a compiler"
+
+
+@compiled
+def test_files_of_libraries(monkeypatch):
+    """Files that are gone are written again, and a forked process never writes to those of its parent."""
+    from robodyn.bridges.casadi import plugin
+
+    model = rd.load_urdf(own("double_pendulum"))
+    q, wanted = np.array([0.3, 0.4]), rd.Dynamics(model).gravity_force(np.array([0.3, 0.4]))
+
+    def found():
+        made = robodyn.casadi.wrap(model, way="compiled").function("gravity_force", name="files")
+        return np.array(made(q)).ravel()
+
+    assert np.allclose(found(), wanted)
+    folder = plugin._folder()
+    with monkeypatch.context() as forked:
+        forked.setattr(os, "getpid", lambda: -1)
+        assert plugin._folder().parent == folder and np.allclose(found(), wanted)
+    assert plugin._folder() == folder
+    shutil.rmtree(folder)
+    assert np.allclose(found(), wanted) and plugin._folder() != folder
+    monkeypatch.setenv("CC", "true")
+    with pytest.raises(rd.UnavailableError, match="true wrote no library"):
+        robodyn.casadi.wrap(model, way="compiled").function("gravity_force", name="nothing")
 
 
 def test_without_casadi():

@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 import casadi
@@ -30,6 +29,7 @@ from robodyn.internals.tuning import CASADI_OPTIMISED
 _FLAGS = ("-std=c99", "-fPIC")
 _SHOWN = 500
 _LOCK = forks.lock()
+_FOLDERS: dict[int, Path] = {}
 
 
 def compiler() -> str | None:
@@ -42,11 +42,14 @@ def compiled_function(name: str, levels: Sequence[Level]) -> casadi.Function:
     """The first of `levels`, whose derivatives are the others.
 
     Raises:
-        UnavailableError: there is no C compiler, or it fails.
+        UnavailableError: there is no C compiler, it fails, or its files cannot be written.
     """
     sources = tuple((_source(each), _optimised(each)) for each in levels)
     with _LOCK:
-        return casadi.external(name, str(_library(sources)))
+        try:
+            return casadi.external(name, str(_library(sources)))
+        except OSError as error:
+            raise UnavailableError(f"way: 'compiled' needs a C compiler and files in a folder: {error}") from error
 
 
 def require_compiler() -> str:
@@ -68,19 +71,22 @@ def _optimised(level: Level) -> str:
     return "-O1" if level.program.operations <= CASADI_OPTIMISED else "-O0"
 
 
-@cache
 def _library(sources: tuple[tuple[str, str], ...]) -> Path:
     """The path of the shared library of C files, each with an option; from the cache if they were compiled before."""
     path, kept = require_compiler(), ObjectCache.from_environment()
     told = subprocess.run([path, "--version"], capture_output=True, check=False).stdout
     key = hashlib.blake2b(repr((path, told, _FLAGS, sources)).encode(), digest_size=16).hexdigest()
     library = _folder() / f"{key}.so"
+    if library.is_file():  # it may be loaded: a file that is written to again would crash this process
+        return library
     code = kept.get(key)
     if code is None:
         _compile(path, sources, library)
         kept.put(key, library.read_bytes(), "a plugin of CasADi")
     else:
-        library.write_bytes(code)
+        part = library.with_suffix(".part")
+        part.write_bytes(code)
+        part.replace(library)
     return library
 
 
@@ -104,19 +110,24 @@ def _compile(path: str, sources: Sequence[tuple[str, str]], library: Path) -> No
         if code:
             message = output.decode(errors="replace").strip()[:_SHOWN]
             raise UnavailableError(f"{path} failed with exit status {code}: {message}")
+    if not library.is_file():
+        raise UnavailableError(f"{path} wrote no library; wanted a C compiler")
 
 
-@cache
 def _folder() -> Path:
-    """A folder of this process for libraries."""
-    path, process = tempfile.mkdtemp(prefix="robodyn_casadi_"), os.getpid()
+    """A folder of this process for libraries, a new one if it is gone, as some systems remove old files. After a fork
+    it is another one, in that of the parent, which removes both: many forked processes end without doing so."""
+    process = os.getpid()
+    if process not in _FOLDERS or not _FOLDERS[process].is_dir():
+        above = next((str(each) for each in _FOLDERS.values() if each.is_dir()), None)
+        _FOLDERS[process] = Path(tempfile.mkdtemp(prefix="robodyn_casadi_", dir=above))
+        atexit.register(_remove, process)
+    return _FOLDERS[process]
 
-    def remove() -> None:
-        if os.getpid() == process:  # a forked process leaves it to its parent
-            shutil.rmtree(path, ignore_errors=True)
 
-    atexit.register(remove)
-    return Path(path)
+def _remove(process: int) -> None:
+    if os.getpid() == process:
+        shutil.rmtree(_FOLDERS[process], ignore_errors=True)
 
 
 def _source(level: Level) -> str:
