@@ -284,6 +284,8 @@ def test_wrong_arguments_are_named():
     ik, q, v = rd.InverseKinematics(ARM, "tool0"), np.zeros(7), np.zeros(6)
     two = rd.InverseKinematics(ARM, ["tool0", rd.PositionTask("link_4")])
 
+    ik.velocity(q, v, DT, hard=(0,))
+
     def goal(*tasks):
         return rd.InverseKinematics(ARM, list(tasks)).velocity(q, v[3:], DT)
 
@@ -295,7 +297,10 @@ def test_wrong_arguments_are_named():
         (lambda: two.velocity(q, np.zeros((2, 6)), DT), "twists: got .* wanted a list of 2 arrays"),
         (lambda: two.velocity(q, [v], DT), "twists: got 1 entries; wanted 2"),
         (lambda: ik.velocity(q, v, DT, hard=[1]), "hard: got .* wanted indices of tasks with a target"),
-        (lambda: ik.velocity(q, v, DT, gain=2.0), "gain"),
+        (lambda: ik.velocity(q, v, DT, hard=(False,)), "hard: got .* wanted indices"),
+        (lambda: ik.velocity(q, None, DT, targets=np.eye(4), gain=2.0), "gain: got 2.0"),
+        (lambda: ik.velocity(q, v, DT, gain=0.5), "gain: is read with targets= alone"),
+        (lambda: ik.velocity(q, v, DT, posture_rate=0.5), "posture_rate: the tasks have no posture"),
         (lambda: ik.velocity(q, v, DT, limit_gain=0.0), "limit_gain"),
         (lambda: ik.velocity(q, v, DT, damping=-1.0), "damping"),
         (lambda: ik.velocity(q, v, DT, velocity_limits=-1.0), "velocity_limits"),

@@ -209,12 +209,12 @@ class VelocityQueries:
         velocity_limits: Any = True,
         *,
         targets: ArrayLike | None = None,
-        gain: Any = 1.0,
+        gain: Any = None,
         hard: Sequence[int] = (),
         acceleration_limits: Any = None,
         qd: ArrayLike | None = None,
         limit_gain: float = 0.5,
-        posture_rate: float = 1.0,
+        posture_rate: float | None = None,
         damping: float | None = None,
         obstacles: Obstacles | None = None,
     ) -> tuple[Array, VelocityReport]:
@@ -235,14 +235,16 @@ class VelocityQueries:
             velocity_limits: True for those of the model, False for none, or numbers above 0, one or (nv,).
             targets: as in `solve`. Tasks then follow these poses, too: gain / dt times their errors are added to
                 twists. The error of a rotation is the rotation vector.
-            gain: share of an error that a step corrects, from 0 to 1, a number or one for each target.
+            gain: share of an error that a step corrects, from 0 to 1, a number or one for each target. None: 1. It
+                needs `targets`.
             hard: indices of tasks whose twists hold exactly.
             acceleration_limits: numbers above 0, one or (nv,); None: none. They need `qd`.
             qd: (..., nv) velocities before the step.
             limit_gain: share, above 0 and up to 1, of what is left to a joint limit or a clearance that a step may use
                 up, and of the errors of the model's constraints that it corrects. With acceleration limits, a joint may
                 move towards its limit as fast as it can still stop in time instead.
-            posture_rate: a posture is approached by this share a second times its weight, 1/s.
+            posture_rate: a posture is approached by this share a second times its weight, 1/s. None: 1. It needs a
+                posture.
             damping: weight of the velocities themselves. A singular value s of the weighted Jacobian is followed to
                 s^2 / (s^2 + damping^2). None: 1e-3, in float32 1e-2.
             obstacles: those of this call instead of the solver's own: one set, or one for each state.
@@ -378,7 +380,7 @@ class VelocityQueries:
             raise ArgumentError(f"model {model.name!r} has no joints that move; wanted one with some")
         share = _within("limit_gain", limit_gain, 0.0, 1.0)
         weight = DAMPING[name] if damping is None else _within("damping", damping, 0.0, _HEAVIEST)
-        rate = finite_number("posture_rate", posture_rate)
+        rate = 1.0 if posture_rate is None else finite_number("posture_rate", posture_rate)
         if rate < 0.0:
             raise ArgumentError(f"posture_rate: got {brief(posture_rate)}; wanted a number from 0, 1/s")
         wishes = _wishes(model, self.tasks, hard)
@@ -387,6 +389,10 @@ class VelocityQueries:
             raise ArgumentError("acceleration_limits: need qd=, the velocities before the step")
         if not braking and given["before"] is not None:
             raise ArgumentError("qd: is read with acceleration_limits alone; wanted None, or acceleration_limits")
+        if gain is not None and given["goals"] is None:
+            raise ArgumentError("gain: is read with targets= alone; wanted None, or targets")
+        if posture_rate is not None and not postures:
+            raise ArgumentError("posture_rate: the tasks have no posture; wanted None, or a PostureTask")
         posture = posture_weights(model, postures[0]) if postures else None
         asked = given["twists"] is not None, given["goals"] is not None
         speed = model.velocity_limit
@@ -397,7 +403,7 @@ class VelocityQueries:
         constant = {
             "settings": [1.0, share, weight**2, POSTURE**2, rate],
             "speed": speed,
-            "gains": _gains(gain, len(wishes)),
+            "gains": _gains(1.0 if gain is None else gain, len(wishes)),
             "q_des": _posture(model, postures[0]) if postures else None,
             "acceleration": _limits("acceleration_limits", acceleration_limits, model.nv) if braking else None,
         }
@@ -426,13 +432,21 @@ class VelocityQueries:
 
 
 def _key(options: tuple[Any, ...], given: dict[str, Any]) -> Any:
-    """What a plan depends on; None for options that have no hash. True is not 1 here."""
-    key = options, tuple(map(type, options)), tuple(each is None for each in given.values())
+    """What a plan depends on, by values and types: True is not 1 here. None for options that have no hash."""
+    key = tuple(map(_by_value, options)), tuple(map(type, options)), tuple(each is None for each in given.values())
     try:
         hash(key)
     except TypeError:
         return None
     return key
+
+
+def _by_value(option: Any) -> Any:
+    if type(option) is np.ndarray:
+        return option.dtype.str, option.shape, option.tobytes()
+    if type(option) is list or type(option) is tuple:
+        return tuple((type(each), _by_value(each)) for each in option)
+    return option
 
 
 def _within(name: str, value: Any, low: float, high: float, unit: str = "") -> float:
