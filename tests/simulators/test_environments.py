@@ -72,7 +72,7 @@ ROUNDED = pytest.mark.filterwarnings("ignore:.*not equal although similar")
 
 
 @UNBOUNDED
-@pytest.mark.parametrize("name", [*IDS[:2], pytest.param(IDS[2], marks=ROUNDED)])
+@pytest.mark.parametrize("name", [*IDS[:2], pytest.param(IDS[2], marks=[ROUNDED, pytest.mark.matrix])])
 def test_registered_environments(name):
     env = gym.make(name)
     check_env(env.unwrapped)
