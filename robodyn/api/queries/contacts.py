@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from robodyn.algorithms.contacts.tasks import BLOCK, contact_task, most_iterations
+from robodyn.algorithms.contacts.tasks import AGAIN, BLOCK, contact_task, most_iterations
 from robodyn.algorithms.tasks import ScalarTask
 from robodyn.api.queries.call import Call
 from robodyn.api.queries.core import Core
@@ -131,7 +131,10 @@ def solve(
     """
     if contacts.crowded:
         return _solve_deepest(engine, contacts, task, inputs, results, dt)
-    return _solve_by_blocks(engine, contacts, task, inputs, results)
+    try:
+        return _solve_by_blocks(engine, contacts, task, inputs, results)
+    except UnavailableError as error:
+        raise UnavailableError(f"{error}; with max_contacts of with_contacts the deepest slots act alone") from None
 
 
 def _solve_deepest(
@@ -178,7 +181,7 @@ def _solve_by_blocks(
         engine.compose(warm, some, found)
         for name, array in every.items():
             array[left] = found[name]
-        done += BLOCK
+        done += AGAIN
         left = left[found["error"] > most_error]
     return Solution(error <= most_error, np.isfinite(error))
 
@@ -228,7 +231,7 @@ class OneState:
             warm, {**self.inputs, "qdd": self.results["qdd"]}, self.results
         )
         self._warm: Callable[[], None] | None = None
-        self._more = -(-(most_iterations(contacts) - BLOCK) // BLOCK)
+        self._more = -(-(most_iterations(contacts) - BLOCK) // AGAIN)
 
     @property
     def works(self) -> bool:

@@ -1,4 +1,4 @@
-"""Two example environments for Gymnasium: a cart-pole, and an arm that reaches for points."""
+"""Example environments for Gymnasium: a cart-pole, an arm that reaches for points, a quadruped that walks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import numpy as np
 from robodyn.api.dynamics import Dynamics
 from robodyn.bridges.simulators.checks import require_model
 from robodyn.bridges.simulators.gymnasium import Box, RobodynEnv, RobodynVectorEnv
+from robodyn.core.contacts.kinds import Contact
 from robodyn.core.description import Inertial, Joint, Limits, Link, Pose, RobotDescription
 from robodyn.core.model import Model
+from robodyn.core.shapes import Plane, Sphere
 from robodyn.internals.arguments import Array
 from robodyn.io.builders.assemble import build_model
 from robodyn.io.builders.load import load_urdf
@@ -36,6 +38,8 @@ _CARTPOLE = """
 """
 _TRACK, _TILT, _AROUND = 2.4, 0.2094, 0.05
 _EFFORT_COST, _SPEED_COST = 1e-3, 1e-3
+_LEG = (0.0, 0.8, -1.6)
+_REACH, _HEIGHT, _LOW, _TOP_SPEED = 0.6, 0.31, 0.15, 1.0
 
 
 def cartpole(**options: Any) -> RobodynEnv:
@@ -160,3 +164,87 @@ def _arm() -> Model:
     links.append(Link("tip"))
     joints.append(Joint("tip_fixed", "fixed", links[-2].name, "tip", Pose((0.0, 0.0, 0.2))))
     return build_model(RobotDescription("arm", tuple(links), tuple(joints)))
+
+
+def quadruped_walk(**options: Any) -> RobodynEnv:
+    """One "robodyn/QuadrupedWalk-v0": a quadruped of 9 kg in the proportions of the Mini Cheetah walks along x.
+
+    Args:
+        options: those of `RobodynEnv`.
+
+    Feet are spheres on a floor with friction 0.8. Actions are target positions of the 12 joints within 0.6 rad of a
+    posture with bent knees, for drives of 40 N m/rad and 0.6 N m s/rad within 18 and 28 N m. Observations are q without
+    x and y, and qd. The reward is the trunk's speed along x, 1 m/s at most, plus 0.2 for not being fallen, minus 0.0005
+    times the sum of squared speeds of joints. Episodes end when the trunk is below 0.15 m or tilted by 60 degrees.
+    """
+    return RobodynEnv(**{**_walk(), **options})
+
+
+def quadrupeds_walk(num_envs: int = 1, **options: Any) -> RobodynVectorEnv:
+    """Many quadrupeds as in `quadruped_walk`; options are those of `RobodynVectorEnv`."""
+    return RobodynVectorEnv(num_envs=num_envs, **{**_walk(), **options})
+
+
+def _walk() -> dict[str, Any]:
+    model = _quadruped()
+    posture = model.neutral()
+    posture[2], posture[7:] = _HEIGHT, np.tile(_LEG, 4)
+
+    def reset(rng: np.random.Generator, n: int) -> tuple[Array, Array]:
+        away, qd = rng.uniform(-_AROUND, _AROUND, (2, n, model.nv))
+        return model.integrate(np.broadcast_to(posture, (n, model.nq)), away), qd
+
+    def reward(q: Array, qd: Array, action: Array) -> Array:
+        x, y, z, w = q[:, 3:7].T
+        along = np.stack([1.0 - 2.0 * (y * y + z * z), 2.0 * (x * y - w * z), 2.0 * (x * z + w * y)], axis=1)
+        ahead = np.einsum("ij,ij->i", along, qd[:, :3])
+        moving = np.einsum("ij,ij->i", qd[:, 6:], qd[:, 6:])
+        rewards: Array = np.minimum(ahead, _TOP_SPEED) + 0.2 - 5e-4 * moving
+        return rewards
+
+    def terminated(q: Array, qd: Array) -> Array:
+        up = 1.0 - 2.0 * (q[:, 3] ** 2 + q[:, 4] ** 2)
+        fallen: Array = (q[:, 2] < _LOW) | (up < 0.5)
+        return fallen
+
+    return {
+        "dyn": Dynamics(model, joint_forces="damping", threads=1, check=False),
+        "reward": reward,
+        "terminated": terminated,
+        "reset": reset,
+        "observation": lambda q, qd: np.concatenate((q[:, 2:], qd), axis=1),
+        "dt": 0.02,
+        "substeps": 10,
+        "integrator": "mujoco",
+        "actuation": "position",
+        "kp": 40.0,
+        "kd": 0.6,
+    }
+
+
+def _quadruped() -> Model:
+    """Lengths, masses and torques after Katz, Di Carlo and Kim, "Mini Cheetah", ICRA 2019, as in models/quadruped.urdf.
+    Ranges of joints are those of the actions; no rows hold them there."""
+    links = [Link("trunk", Inertial(4.0, Pose(), (0.00653467, 0.0, 0.0, 0.0514667, 0.0, 0.0513347)))]
+    joints, feet = [], []
+    for end, x in (("front", 0.19), ("hind", -0.19)):
+        for side, y in (("left", 1.0), ("right", -1.0)):
+            parent = "trunk"
+            for k, (name, origin, mass, centre, inertia, effort) in enumerate(
+                (("hip", (x, 0.049 * y, 0.0), 0.54, (0.0, 0.036 * y, 0.0), (4.0217e-4, 0.0, 6.2208e-4, 4.0217e-4), 18),
+                 ("thigh", (0.0, 0.062 * y, 0.0), 0.62, (0.0, 0.0154839 * y, -0.0235968),
+                  (2.08494e-3, -2.26529e-4 * y, 2.25406e-3, 3.99585e-4), 18),
+                 ("shank", (0.0, 0.0, -0.209), 0.09, (0.0, 0.0, -0.13), (3.85e-4, 0.0, 3.85e-4, 6.7e-6), 28))
+            ):  # fmt: skip
+                xx, yz, yy, zz = inertia
+                link = f"{end}_{side}_{name}"
+                links.append(Link(link, Inertial(mass, Pose(centre), (xx, 0.0, 0.0, yy, yz, zz))))
+                axis = (1.0, 0.0, 0.0) if k == 0 else (0.0, 1.0, 0.0)
+                limits = Limits(_LEG[k] - _REACH, _LEG[k] + _REACH, effort, 40.0)
+                joints.append(
+                    Joint(f"{link}_joint", "revolute", parent, link, Pose(origin), axis, limits=limits, damping=0.01)
+                )
+                parent = link
+            feet.append(Contact(Sphere(parent, at=(0.0, 0.0, -0.195), radius=0.02), Plane(), friction=0.8))
+    model = build_model(RobotDescription("quadruped", tuple(links), tuple(joints)), base="floating")
+    return model.with_contacts(feet, limits=False)

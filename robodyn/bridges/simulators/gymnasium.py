@@ -4,7 +4,8 @@
 
     envs = environments.RobodynVectorEnv(dyn, 4096, reward=lambda q, qd, action: -(q**2).sum(axis=1), dt=0.01)
 
-Importing this module registers "robodyn/CartPole-v0" and "robodyn/ArmReach-v0" (`robodyn.simulators.environments`).
+Importing this module registers "robodyn/CartPole-v0", "robodyn/ArmReach-v0" and "robodyn/QuadrupedWalk-v0"
+(`robodyn.simulators.environments`).
 """
 
 from __future__ import annotations
@@ -308,4 +309,10 @@ gymnasium.register(
     entry_point="robodyn.simulators.environments:arm_reach",
     vector_entry_point="robodyn.simulators.environments:arms_reach",
     max_episode_steps=200,
+)
+gymnasium.register(
+    "robodyn/QuadrupedWalk-v0",
+    entry_point="robodyn.simulators.environments:quadruped_walk",
+    vector_entry_point="robodyn.simulators.environments:quadrupeds_walk",
+    max_episode_steps=500,
 )

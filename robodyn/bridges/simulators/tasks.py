@@ -28,7 +28,7 @@ from robodyn.internals.arguments import (
     require_finite,
     rows_named,
 )
-from robodyn.internals.errors import ArgumentError, AssemblyError, NumericalError
+from robodyn.internals.errors import ArgumentError, AssemblyError, NumericalError, UnavailableError
 from robodyn.internals.messages import brief, quoted
 
 ACTUATIONS = ("torque", "normalized", "position")
@@ -66,7 +66,10 @@ class Task:
         limits: Sequence[str] | None,
         max_episode_steps: int | None,
     ) -> None:
-        robot = dynamics_of(dyn, "a Gymnasium environment", "obeyed", joint_forces=("damping", "friction"))
+        contacts = dyn.contacts if isinstance(dyn, Model) else None
+        rows = contacts is not None and contacts.dry_friction
+        forces = ("damping",) if rows else ("damping", "friction")
+        robot = dynamics_of(dyn, "a Gymnasium environment", "obeyed", joint_forces=forces)
         functions = {"reward": reward, "terminated": terminated, "reset": reset, "observation": observation}
         for name, function in functions.items():
             if not callable(function) and not (function is None and name != "reward"):
@@ -74,7 +77,10 @@ class Task:
         # check=False: a diverging state ends its episode instead of raising.
         self.dyn = robot.variant(check=False)
         self.model = robot.model
-        self._equations = Equations(self.dyn)
+        self._contacts = self.model.contacts is not None
+        if self._contacts and self.model.constraints:
+            raise UnavailableError("a Gymnasium environment: a robot with contacts must have no constraints")
+        self._equations = Equations(self.dyn.variant(contacts=()) if self._contacts else self.dyn)
         self._equations.require_anchored("a Gymnasium environment")
         self.reward, self.terminated, self._reset, self._observation = reward, terminated, reset, observation
         self._middle = self.model.neutral() if reset is not None else self._first()
@@ -85,10 +91,12 @@ class Task:
         self.dt = seconds
         self.actuation = one_of("actuation", actuation, ACTUATIONS)
         # Actions that are forces are clipped already. Drives to positions may exceed effort limits.
-        default_limits = ("effort",) if self.actuation == "position" else ()
+        # Steps with contacts have neither drives nor limits: `advance` has those of positions.
+        default_limits = ("effort",) if self.actuation == "position" and not self._contacts else ()
         self.integrator = one_of("integrator", integrator, tuple(INTEGRATORS))
         self.limits = limits_kept(default_limits if limits is None else limits, self.integrator)
-        chosen_step(self.dyn, ("tau",), self.integrator, self.limits)  # raises if it does not support the constraints
+        # Raises if it does not support the constraints, or the contacts.
+        chosen_step(self.dyn, ("tau",), self.integrator, self.limits, contacts=self._contacts)
         max_steps = max_episode_steps
         self.max_episode_steps = None if max_steps is None else count("max_episode_steps", max_steps, 1, 1 << 62)
         self.joints, self._v = self._driven(joints)
@@ -220,14 +228,16 @@ class Task:
         """States (n, ...) after an action, and which have diverged; diverged states keep their previous values."""
         options: dict[str, Any] = {"limits": self.limits, "integrator": self.integrator}
         tau = np.zeros((len(q), self.model.nv), self.dyn.dtype)
-        if self.actuation == "position":
+        if self.actuation == "position" and not self._contacts:
             target = q.copy()
             target[:, self._q] = action
             options |= {"kp": self._kp, "kd": self._kd, "q_des": target}
-        else:
+        elif self.actuation != "position":
             tau[:, self._v] = action * self.effort if self.actuation == "normalized" else action
         after = q, qd
         for _ in range(self.substeps):
+            if self.actuation == "position" and self._contacts:
+                tau[:, self._v] = self._drive(*after, action)
             after = self.dyn.step(*after, tau, self.dt / self.substeps, **options)
         q1, qd1 = after
         with np.errstate(all="ignore"):
@@ -238,6 +248,14 @@ class Task:
         if lost.any():
             q1, qd1 = np.where(lost[:, None], q, q1), np.where(lost[:, None], qd, qd1)
         return q1, qd1, lost
+
+    def _drive(self, q: Array, qd: Array, action: Array) -> Array:
+        """Forces (n, m) of drives to positions, within effort limits."""
+        assert self._kp is not None and self._kd is not None
+        v = self._v
+        forces = self._kp[v] * (action - q[:, self._q]) - self._kd[v] * qd[:, v]
+        drives: Array = np.clip(forces, -self.effort, self.effort)
+        return drives
 
     def start(self, rng: np.random.Generator, n: int) -> States:
         """Initial states of n episodes.
