@@ -111,3 +111,34 @@ def test_in_torch(case):
         return value.item(), {by: array.grad.numpy() for by, array in given.items()}
 
     judge(case, differentiate)
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize("library", ("jax", "torch"))
+def test_contacts_act_at_the_default_time_step_alone(library):
+    """The bound of time constants by dt is a constant of programs: another dt is refused."""
+    pytest.importorskip(library)
+    if library == "jax":
+        import jax
+
+        import robodyn.jax as bridge
+
+        jax.config.update("jax_enable_x64", True)
+        array = np.asarray
+    else:
+        import torch
+
+        import robodyn.torch as bridge
+
+        array = torch.tensor
+    model = rd.load_urdf(own("double_pendulum"))
+    foot = rd.Sphere(model.link_names[-1], radius=0.5)
+    model = model.with_contacts([rd.Contact(foot, rd.Plane(offset=-0.5), solref=(0.001, 1.0), friction=0.5)])
+    dyn = rd.Dynamics(model, joint_forces=())
+    state = np.array([[0.3, 0.4], [1.0, -2.0], [0.5, 0.1]])
+    wanted, slower = (dyn.contact_forward_dynamics(*state, **dt)[1] for dt in ({}, {"dt": 0.01}))
+    assert (np.abs(wanted) > 1e-3).any() and relative(slower, wanted) > 0.1
+    ask = bridge.wrap(dyn).contact_forward_dynamics
+    assert relative(np.asarray(ask(*map(array, state))[1]), wanted) < 1e-9
+    with pytest.raises(TypeError, match="dt"):
+        ask(*map(array, state), dt=0.01)

@@ -56,8 +56,8 @@ STATIC = ("link", "links", "relative_to", "frame", "classical", "axes")
 """Arguments that are no arrays."""
 NOTHING: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 """No special shapes of arguments."""
-_NOT_HERE = ("self", "out", "method", "obstacles", "pairs")
-"""Parameters of methods of `Dynamics` that these functions lack."""
+_NOT_HERE = ("self", "out", "method", "obstacles", "pairs", "dt")
+"""Parameters of methods of `Dynamics` that these functions lack; dt of contacts is its default."""
 
 
 class DifferentiableDynamics(Stepping):
