@@ -240,6 +240,10 @@ def test_wrong_values_are_refused_by_name():
         rd.Dynamics(model, contacts=()).contact_forward_dynamics(q, zero, zero)
     with pytest.raises(rd.ArgumentError, match="dt: got 0"):
         dyn.contact_forward_dynamics(q, zero, zero, dt=0.0)
+    _, f = dyn.contact_forward_dynamics(q, zero, zero, dt=1e300)  # time constants of 2 dt: no stiffness is left
+    assert np.isfinite(f).all()
+    with pytest.raises(rd.NumericalError):
+        dyn.step(q, zero, zero, dt=1e300)
     with pytest.raises(rd.ArgumentError, match="dry friction"):
         rd.Dynamics(model, joint_forces=("friction",)).step(q, zero, zero)
     for refused in (
@@ -247,6 +251,7 @@ def test_wrong_values_are_refused_by_name():
         lambda: dyn.step(q, zero, zero, limits="velocity"),
         lambda: dyn.step(q, zero, zero, V0=np.zeros(6)),
         lambda: dyn.step_gradient(q, zero, zero),
+        lambda: dyn.rollout_vjp(q, zero, zero, steps=3, q_weight=zero),
         lambda: rd.simulate(model, q, zero, 0.1),
         lambda: rd.Dynamics(model, engine="scan").contact_forward_dynamics(q, zero, zero),
     ):

@@ -97,13 +97,18 @@ class Newton:
         self._x = [[x + t * xp for x, xp in zip(*each, strict=True)] for each in zip(self._x, along, strict=True)]
 
     def finish(self) -> tuple[list[list[Any]], Any]:
-        """The forces -s'(x) of each member, in order, and the bound of the error relative to |a0| + |a|, by H."""
+        """The forces -s'(x) of each member, in order, and the bound of the error, by H, relative to |a0|, |a| and the
+        root of s'(x) x, all added up. The last is there for forces that hold each other, whose rounding exceeds the
+        accelerations' where nothing else acts."""
         gradient, places, forces = list(self._residual), iter(self._x), []
+        held: Any = 0.0
         for group in self._groups:
             pull: list[Any] = [0.0] * len(group.rows)
             for member in group.members:
-                slopes, _ = member.cost.derivatives(next(places))
+                x = next(places)
+                slopes, _ = member.cost.derivatives(x)
                 forces.append([-each for each in slopes])
+                held = held + product(slopes, x)
                 for i, to in enumerate(member.combines):
                     for k, c in to.items():
                         pull[k] = pull[k] + c * slopes[i]
@@ -113,7 +118,9 @@ class Newton:
             squared = squared + z * z * self._factors.inverse[k]
         free = product(self._free, self._force)
         moved = product(self.a, [x + f for x, f in zip(self._residual, self._force, strict=True)])
-        size = np.sqrt(np.maximum(free, 0.0)) + np.sqrt(np.maximum(moved, 0.0))
+        size: Any = 0.0
+        for each in (free, moved, held):
+            size = size + np.sqrt(np.maximum(each, 0.0))
         return forces, np.sqrt(np.maximum(squared, 0.0)) / (size + _TINY)
 
 

@@ -209,6 +209,7 @@ def rollout_vjp(dyn: Dynamics, arguments: Mapping[str, Any]) -> dict[str, Array]
     q0, qd0, tau, dt, steps, integrator, limits, save_every = (arguments[name] for name in choices)
     given, weights = forces_given(arguments), (arguments["q_weight"], arguments["qd_weight"])
     run, every = prepared(dyn, q0, qd0, tau, dt, steps, integrator, given, limits, None, save_every)
+    run.require_differentiable()
     names = _checked_wrt(arguments["wrt"], given)
     with memory_for(run.start.batch), np.errstate(all="ignore"):
         backwards = _Backwards(run, _Weights(run, every, *weights), names)

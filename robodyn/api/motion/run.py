@@ -445,12 +445,20 @@ class Run:
         """The inputs of step `k`, (B, ...)."""
         return {name: array[k if len(array) > 1 else 0] for name, array in self.given.items()}
 
+    def require_differentiable(self) -> None:
+        """Raise if steps have no gradient.
+
+        Raises:
+            UnavailableError: the robot has contacts.
+        """
+        if self.dyn.model.contacts is not None:
+            raise UnavailableError("gradients of steps and rollouts are not available for robots with contacts")
+
     def differentiate(self, q: Array, qd: Array, k: int, A: Array, B: Array) -> None:
         """Fill A and B with derivatives of the state after step `k` with respect to the state q, qd (B, ...) before it
         and to tau."""
         nv, engine = self.dyn.model.nv, self.engine
-        if self.dyn.model.contacts is not None:
-            raise UnavailableError("gradients of steps and rollouts are not available for robots with contacts")
+        self.require_differentiable()
         inputs = self.given_at(k)
         with np.errstate(all="ignore"), memory_for(self.start.batch):
             if isinstance(engine, TimeLoops):

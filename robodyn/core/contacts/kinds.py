@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, ClassVar, Literal, TypeAlias
 
+import numpy as np
+
 from robodyn.core.description import Geometry
 from robodyn.core.shapes import KINDS, HeightField, Shape
 from robodyn.internals import strict_types
@@ -79,7 +81,9 @@ class Softness:
         dmax = self.impedance[1]
         if time > 0.0:
             time = max(time, 2.0 * dt) if refsafe else time
-            return 1.0 / (dmax * time * ratio) ** 2, 2.0 / (dmax * time)
+            with np.errstate(all="ignore"):  # infinite or zero where numbers are extreme
+                rates = 1.0 / (np.float64(dmax) * time * np.array((ratio, 1.0)))
+                return float(rates[0] ** 2), float(2.0 * rates[1])
         return -time / dmax**2, -ratio / dmax
 
 
