@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -79,6 +79,17 @@ class Calls:
     def base(self) -> tuple[str, ...]:
         """The motions of the base (V0, dV0) that are inputs of the calls."""
         return tuple(name for name in BASE if name in self.arrays)
+
+
+class Bound(NamedTuple):
+    """A program on arrays that stay, or that are exchanged for others of the same strides.
+
+    `run`: runs it, on all rows or the first of them; `places`: of the arrays' addresses in `table`, by name.
+    """
+
+    run: Callable[..., None]
+    places: Mapping[str, int]
+    table: Any
 
 
 class Engine(ABC):
@@ -160,9 +171,7 @@ class Engine(ABC):
             )
         self._run_parts(task, inputs, outputs)
 
-    def bound(
-        self, task: ScalarTask, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
-    ) -> Callable[[], None] | None:
+    def bound(self, task: ScalarTask, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Bound | None:
         """A call of a task's program on these very arrays (B, ...), whose rows are contiguous; None if the engine has
         no program, or none yet."""
         return None

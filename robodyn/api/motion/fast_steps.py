@@ -239,7 +239,7 @@ class FastStep(FastPath):
 
 
 def _fast_step(dyn: Dynamics, name: str, method: Callable[..., Any]) -> Callable[..., Any] | None:
-    if not dyn.engine.native:
+    if not dyn.engine.native or dyn.model.contacts is not None:  # with contacts methods keep calls of their own
         return None
     function = built_in(dyn, name, method, lambda: FastStep(dyn, name, method))
     if function is not None:

@@ -145,15 +145,15 @@ def _quick_step(
         return None
     if type(integrator) is not str or integrator not in STEPS or not 0.0 < dt < math.inf:
         return None
-    if dyn._leaves_forces or any(each is not None for each in given.values()):
+    if dyn._leaves_forces or [each for each in given.values() if each is not None]:
         return None  # the long way warns of forces that are left out
     require_contacts(dyn, "step")
     damped = "damping" in dyn.joint_forces
     task = partial(contact_step, model, dt, BLOCK, integrator, damped)
-    found = prepared_state(dyn, (integrator, dt, damped), task, state, False)
-    if found is None or not (np.isfinite(found["q_next"]).all() and np.isfinite(found["qd_next"]).all()):
+    found = prepared_state(dyn, (integrator, dt, damped), task, state, False, ("q_next", "qd_next"))
+    if found is None or not all(math.isfinite(np.vdot(each, each)) for each in found):
         return None
-    return found["q_next"][0], found["qd_next"][0]
+    return found
 
 
 def step_gradient(

@@ -21,10 +21,18 @@ from robodyn.algorithms.dual_numbers import Differentiable, Slopes, step_gradien
 from robodyn.algorithms.joint_limits import dof_of_coordinates, inertia_moved, limits_of, linear_dofs
 from robodyn.algorithms.tasks import COEFFICIENTS, ScalarTask, StepGradient, Task
 from robodyn.api.motion.built_in_steps import NOT_NEGATIVE, STEADY, against_gravity, nearly_unit
+from robodyn.api.motion.contact_loop import ContactLoop
 from robodyn.api.motion.policy import BuiltInStep, Policy, PolicyLoop, Stop, follow, tau_of
-from robodyn.api.motion.step_spec import FORWARD_DYNAMICS, chosen_step, gradient_of, limits_kept, require_targets
+from robodyn.api.motion.step_spec import (
+    FORWARD_DYNAMICS,
+    WITH_CONTACTS,
+    chosen_step,
+    gradient_of,
+    limits_kept,
+    require_targets,
+)
 from robodyn.api.queries.call import Call
-from robodyn.api.queries.contacts import OneState, solve, warn_of_rows
+from robodyn.api.queries.contacts import solve, warn_of_rows
 from robodyn.core.constraints.resolved import anchored_by_calls
 from robodyn.core.integrators import HOLDS_JOINTS, INTEGRATORS, STABLE, Limits
 from robodyn.core.joints import JointKind
@@ -295,17 +303,16 @@ class Run:
             return steps
         if self.policy is not None and self.built_in is not None:
             return self._followed_policy(self.built_in, q, qd, inputs, first)
-        loop = None if self.policy is None else self._policy_loop(q, qd, inputs)
+        loop = self._loop(q, qd, inputs)
         end = time.monotonic() + _WINDOW_S
         for k in range(steps):
-            now = {name: array[k if len(array) > 1 else 0] for name, array in inputs.items()}
             try:
-                if self.policy is not None:
-                    now["tau"] = self._policy_tau(first + k, q[k], qd[k])
+                tau = None if self.policy is None else self._policy_tau(first + k, q[k], qd[k])
                 if loop is not None:
-                    loop.step(k, now["tau"])
+                    loop.step(k, tau)  # type: ignore[arg-type]
                 else:
-                    self._step(q[k : k + 2], qd[k : k + 2], now)
+                    now = {name: array[k if len(array) > 1 else 0] for name, array in inputs.items()}
+                    self._step(q[k : k + 2], qd[k : k + 2], now if tau is None else {**now, "tau": tau})
             except KeyboardInterrupt:
                 self.interrupted = True
                 return k
@@ -366,10 +373,16 @@ class Run:
             return None
         return make(self.step, arrays, self.dt, steps=steps, steady=STEADY, nonnegative=NOT_NEGATIVE)
 
-    def _policy_loop(self, q: Array, qd: Array, inputs: Mapping[str, Array]) -> PolicyLoop | None:
+    def _loop(self, q: Array, qd: Array, inputs: Mapping[str, Array]) -> PolicyLoop | ContactLoop | None:
         """The steps of a window, one program each. None if the engine has none."""
-        make = getattr(self.engine, "loop_table", None)
-        if make is None or not q.size or self.dyn.model.contacts is not None:
+        contacts, make = self.dyn.model.contacts, getattr(self.engine, "loop_table", None)
+        if contacts is not None and q.size and self.engine.normalizes and not contacts.crowded:
+            given = {name: array for name, array in inputs.items() if name in WITH_CONTACTS}
+            with memory_for(self.start.batch):
+                solver = self.engine, contacts, self._contact_task
+                steps = ContactLoop(solver, (q, qd), given, self.converged, self.policy is not None)
+            return steps if steps.works else None
+        if make is None or not q.size or contacts is not None or self.policy is None:
             return None
         tau = self.library.xp.empty((1, self.start.batch, self.dyn.model.nv), self.dyn.dtype)
         given = {**{name: array[:1] for name, array in inputs.items()}, "tau": tau}
@@ -400,15 +413,11 @@ class Run:
 
     def _contact_step(self, q: Array, qd: Array, given: Mapping[str, Array]) -> None:
         """Fill the second of two states of a robot with contacts."""
-        model, names = self.dyn.model, ("q", "qd", "tau", "f_ext", "inertia", "dV0")
+        model = self.dyn.model
         assert model.contacts is not None
-        inputs = {name: array for name, array in {**given, "q": q[0], "qd": qd[0]}.items() if name in names}
+        inputs = {"q": q[0], "qd": qd[0], **{name: a for name, a in given.items() if name in WITH_CONTACTS}}
         if not self.engine.normalizes:
             inputs["q"] = model.unit_coordinates(inputs["q"])
-        one = self._one_state
-        if one is not None and one(inputs["q"][0], inputs["qd"][0], inputs["tau"][0]):
-            q[1], qd[1] = one.results["q_next"], one.results["qd_next"]
-            return
         task = self._contact_task
         with memory_for(self.start.batch):
             solution = solve(self.engine, model.contacts, task, inputs, {"q_next": q[1], "qd_next": qd[1]}, self.dt)
@@ -419,21 +428,6 @@ class Run:
         """Makes the task of a step with contacts, for names of inputs."""
         damped = "damping" in self.dyn.joint_forces
         return partial(contact_step, self.dyn.model, self.dt, BLOCK, self.integrator, damped)
-
-    @cached_property
-    def _one_state(self) -> OneState | None:
-        """Prepared steps of one state with contacts; None for others."""
-        contacts = self.dyn.model.contacts
-        if (
-            contacts is None
-            or contacts.crowded
-            or self.start.batch != 1
-            or self.steps == 1
-            or self.given.keys() > {"tau"}
-        ):
-            return None
-        one = OneState(self.engine, contacts, self._contact_task, self.dyn.dtype)
-        return one if one.works else None
 
     def warn_of_contacts(self, what: str) -> None:
         """Warn of states whose contact forces did not converge."""

@@ -79,7 +79,7 @@ def require_targets(given: Mapping[str, Any]) -> None:
         raise ArgumentError(f"{missing}: got None; wanted both kp and q_des, or neither")
 
 
-_WITH_CONTACTS = ("tau", "f_ext", "inertia", "dV0")
+WITH_CONTACTS = ("tau", "f_ext", "inertia", "dV0")
 """Inputs of steps with contacts."""
 
 
@@ -131,7 +131,7 @@ def _step_with_contacts(dyn: Dynamics, given: tuple[str, ...], integrator: str, 
         UnavailableError: contacts do not support an argument.
     """
     require_contacts(dyn, "a step")
-    what = next((f"{name}: got some" for name in given if name not in _WITH_CONTACTS), None)
+    what = next((f"{name}: got some" for name in given if name not in WITH_CONTACTS), None)
     what = f"limits: got {limits[0]!r}" if limits else what
     if what is not None:
         raise UnavailableError(

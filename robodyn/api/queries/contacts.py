@@ -69,9 +69,9 @@ class ContactQueries(Core):
         contacts = require_contacts(self, "contact_forward_dynamics")
         task, damped = partial(contact_task, self.model, seconds, BLOCK), "damping" in self.joint_forces
         if not contacts.crowded and f_ext is None and inertia is None and dV0 is None and out is None:
-            found = prepared(self, ("qdd", seconds, damped), task, (q, qd, tau), damped)
+            found = prepared(self, ("qdd", seconds, damped), task, (q, qd, tau), damped, ("qdd", "f"))
             if found is not None:
-                return found["qdd"][0], found["f"][0]
+                return found
         given = {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, "inertia": inertia, "dV0": dV0}
         call = Call(self, given, ("f_ext", "inertia", "dV0"), out)
         if call.library.on_device:
@@ -166,24 +166,56 @@ def _solve_by_blocks(
     results: Mapping[str, Array],
 ) -> Solution:
     """`solve` by the program of the task alone."""
-    cold, warm = task(tuple(inputs)), task((*inputs, "qdd"))
+    cold = task(tuple(inputs))
     batch, dtype = len(inputs["q"]), inputs["q"].dtype
     every = {
         name: results[name] if name in results else np.empty((batch, *output.shape(engine.model)), dtype)
         for name, output in cold.outputs.items()
     }
     engine.compose(cold, inputs, every)
-    error, most_error, done = every["error"], tolerance(dtype), BLOCK
+    error, most_error = every["error"], tolerance(dtype)
     left = np.flatnonzero(error > most_error)
-    while left.size and done < most_iterations(contacts):
-        some = {name: array[left] for name, array in (*inputs.items(), ("qdd", every["qdd"]))}
-        found = {name: np.empty_like(array, shape=(left.size, *array.shape[1:])) for name, array in every.items()}
-        engine.compose(warm, some, found)
-        for name, array in every.items():
-            array[left] = found[name]
-        done += AGAIN
-        left = left[found["error"] > most_error]
+    if left.size:
+        _Rest(engine, contacts, task, inputs, every, left.size).solve(inputs, every, left)
     return Solution(error <= most_error, np.isfinite(error))
+
+
+class _Rest:
+    """Further blocks of iterations, in memory for at most `rows` states that are left after the first one. Other
+    arguments as of `solve`, with `every` for all outputs."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        contacts: Contacts,
+        task: Callable[[tuple[str, ...]], ScalarTask],
+        inputs: Mapping[str, Array],
+        every: Mapping[str, Array],
+        rows: int,
+    ) -> None:
+        self._engine, self._most, self._task = engine, most_iterations(contacts), task((*inputs, "qdd"))
+        self._given, self._found = (
+            {name: np.zeros((rows, *array.shape[1:]), array.dtype) for name, array in arrays.items()}
+            for arrays in ({**inputs, "qdd": every["qdd"]}, every)
+        )
+        self._bound = engine.bound(self._task, self._given, self._found)
+
+    def solve(self, inputs: Mapping[str, Array], every: Mapping[str, Array], left: Array) -> None:
+        """Improve the rows `left` of `every`."""
+        done, most_error = BLOCK, tolerance(every["error"].dtype)
+        while left.size and done < self._most:
+            n = left.size
+            for name, array in self._given.items():
+                array[:n] = (every if name == "qdd" else inputs)[name][left]
+            if self._bound is not None:
+                self._bound.run(n)
+            else:
+                given, found = ({name: a[:n] for name, a in each.items()} for each in (self._given, self._found))
+                self._engine.compose(self._task, given, found)
+            for name, array in every.items():
+                array[left] = self._found[name][:n]
+            done += AGAIN
+            left = left[self._found["error"][:n] > most_error]
 
 
 def tolerance(dtype: np.dtype[Any]) -> float:
@@ -210,55 +242,55 @@ def require_contacts(dyn: Core, what: str) -> Contacts:
     return contacts
 
 
-class OneState:
-    """Calls about one state, prepared: programs on arrays that stay.
+class Blocks:
+    """`solve`, prepared: programs on arrays that stay, or that `bound` exchanges. Arguments as of `solve`.
 
-    Args:
-        engine: runs them.
-        contacts: of its model.
-        task: as of `solve`.
-        dtype: of all arrays.
+    `results`: all outputs by name. `bound`: the first block; None if the engine has no program.
     """
 
     def __init__(
-        self, engine: Engine, contacts: Contacts, task: Callable[[tuple[str, ...]], ScalarTask], dtype: np.dtype[Any]
+        self,
+        engine: Engine,
+        contacts: Contacts,
+        task: Callable[[tuple[str, ...]], ScalarTask],
+        inputs: Mapping[str, Array],
+        results: Mapping[str, Array],
     ) -> None:
-        self.engine, model, cold, warm = engine, engine.model, task(_STATE), task((*_STATE, "qdd"))
-        self.inputs = {name: np.zeros((1, *cold.given[name].shape(model)), dtype) for name in _STATE}
-        self.results = {name: np.zeros((1, *output.shape(model)), dtype) for name, output in cold.outputs.items()}
-        self._cold, self._tolerance = engine.bound(cold, self.inputs, self.results), tolerance(dtype)
-        self._start: Callable[[], Callable[[], None] | None] = lambda: engine.bound(
-            warm, {**self.inputs, "qdd": self.results["qdd"]}, self.results
-        )
-        self._warm: Callable[[], None] | None = None
-        self._more = -(-(most_iterations(contacts) - BLOCK) // AGAIN)
+        cold, (batch, dtype) = task(tuple(inputs)), (len(inputs["q"]), inputs["q"].dtype)
+        self.engine, self.inputs, self._about = engine, inputs, (engine, contacts, task)
+        self.results = {
+            name: results[name] if name in results else np.zeros((batch, *output.shape(engine.model)), dtype)
+            for name, output in cold.outputs.items()
+        }
+        self.bound, self._rest = engine.bound(cold, inputs, self.results), cast("_Rest | None", None)
+        self._error, self._tolerance = self.results["error"], tolerance(dtype)
+        self._worst = self._error.item if batch == 1 else self._error.max
 
-    @property
-    def works(self) -> bool:
-        """True if the engine has the program."""
-        return self._cold is not None
+    def run(self) -> bool:
+        """The first block; True if all rows converged."""
+        self.bound.run()  # type: ignore[union-attr]
+        return bool(self._worst() <= self._tolerance)
 
-    def __call__(self, q: Array, qd: Array, tau: Array) -> bool:
-        """Fill `results`; False if they are not finite, or not converged."""
-        assert self._cold is not None
-        inputs, error = self.inputs, self.results["error"]
-        inputs["q"][0], inputs["qd"][0], inputs["tau"][0] = q, qd, tau
-        self._cold()
-        if error.item() <= self._tolerance:
-            return True
-        if self._warm is None:
-            self._warm = self._start()
-        for _ in range(self._more if self._warm is not None else 0):
-            self._warm()  # type: ignore[misc]
-            if not error.item() > self._tolerance:
-                break
-        return bool(error.item() <= self._tolerance)
+    def go_on(self, inputs: Mapping[str, Array], results: Mapping[str, Array]) -> Solution:
+        """Further blocks, for the arrays that were exchanged."""
+        error, every = self._error, {**self.results, **results}
+        left = np.flatnonzero(error > self._tolerance)
+        if left.size:
+            if self._rest is None:
+                self._rest = _Rest(*self._about, inputs, every, len(error))
+            self._rest.solve(inputs, every, left)
+        return Solution(error <= self._tolerance, np.isfinite(error))
 
 
 def prepared(
-    dyn: Core, key: tuple[Any, ...], task: Callable[[tuple[str, ...]], ScalarTask], state: Sequence[Any], damped: bool
-) -> dict[str, Array] | None:
-    """All results of a task (1, ...) for one state by a call that is kept; None where the long way must answer.
+    dyn: Core,
+    key: tuple[Any, ...],
+    task: Callable[[tuple[str, ...]], ScalarTask],
+    state: Sequence[Any],
+    damped: bool,
+    wanted: tuple[str, str],
+) -> tuple[Array, Array] | None:
+    """Two results of a task for one state by a call that is kept; None where the long way must answer.
 
     Args:
         dyn: the `Dynamics`, which has contacts.
@@ -266,14 +298,16 @@ def prepared(
         task: as of `solve`.
         state: q, qd, tau.
         damped: True if damping is subtracted from tau.
+        wanted: names of the results.
     """
     model, dtype = dyn.model, dyn.dtype
     if not (dyn.engine.native and model.n_bodies) or dyn._singular is not None:
         return None
-    for array, size in zip(state, (model.nq, model.nv, model.nv), strict=True):
+    q, qd, tau = state
+    for array, size in ((q, model.nq), (qd, model.nv), (tau, model.nv)):
         if type(array) is not np.ndarray or array.dtype is not dtype or array.shape != (size,):
             return None
-    kept: dict[Any, list[OneState]] = vars(dyn).setdefault(_KEPT, {})
+    kept: dict[Any, list[Blocks]] = dyn.__dict__.setdefault(_KEPT, {})
     waiting = kept.get(key)
     try:  # calls in progress, as of other threads, are not among those that wait
         call = None if waiting is None else waiting.pop()
@@ -281,14 +315,17 @@ def prepared(
         call = None
     if call is None or call.engine is not dyn.engine:
         assert model.contacts is not None
-        call = OneState(dyn.engine, model.contacts, task, dtype)
-        if not call.works:
+        inputs = {name: np.zeros((1, n), dtype) for name, n in zip(_STATE, (model.nq, model.nv, model.nv), strict=True)}
+        call = Blocks(dyn.engine, model.contacts, task, inputs, {})
+        if call.bound is None:
             return None
         if len(kept) >= _MOST_KEPT:
             kept.clear()
-    q, qd, tau = state
-    if not call(q, qd, tau - model.damping.astype(dtype) * qd if damped else tau):
+    given, results = call.inputs, call.results
+    given["q"][0], given["qd"][0] = q, qd
+    given["tau"][0] = tau - model.damping.astype(dtype) * qd if damped else tau
+    if not call.run() and not call.go_on(given, results).converged[0]:
         return None
-    answer = {name: array.copy() for name, array in call.results.items()}
+    first, second = (results[name][0].copy() for name in wanted)
     kept.setdefault(key, []).append(call)
-    return answer
+    return first, second

@@ -43,7 +43,7 @@ from robodyn.engines.cpu.parts.plan import Plan, Planner
 from robodyn.engines.cpu.request import Request
 from robodyn.engines.cpu.threads.pool import BETTER_POOLS, Pool, begin_pool, default_threads, shared_pool
 from robodyn.engines.cpu.time_loop import Call, LoopTable, TimeLoop, step_in_parts, whole_step
-from robodyn.engines.protocol import BY_PARTS, Calls, Engine, Explanation
+from robodyn.engines.protocol import BY_PARTS, Bound, Calls, Engine, Explanation
 from robodyn.engines.query_table import BASE, QuerySpec
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.internals.arguments import Array
@@ -316,36 +316,36 @@ class CpuEngine(Engine):
             self._fill(kernel, task, inputs, outputs)
         return kernel is not None
 
-    def bound(
-        self, task: ScalarTask, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
-    ) -> Callable[[], None] | None:
+    def bound(self, task: ScalarTask, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Bound | None:
         """A call of a task's program on these very arrays; see `protocol.Engine`."""
-        batch = next(iter(outputs.values())).shape[0]
-        if not self.model.n_bodies or not batch or (task, ()) in self._without:
+        base, batch = tuple(name for name in BASE if name in inputs), next(iter(outputs.values())).shape[0]
+        if not self.model.n_bodies or not batch or (task, base) in self._without:
             return None
         try:
-            kernel = self._compiled(task, (), None, batch == 1)
+            kernel = self._compiled(task, base, None, batch == 1)
         except UnavailableError:
-            self._without.add((task, ()))
+            self._without.add((task, base))
             return None
         if kernel is None or kernel.tasks:
             return None
+        names = [*kernel.inputs, *task.outputs]
         arrays = [inputs[name] for name in kernel.inputs] + [outputs[name] for name in task.outputs]
         flat = [array.reshape(batch, -1) for array in arrays]
         table = _table(kernel, flat, batch)
-        address, kept = ctypes.addressof(table), (table, flat, kernel)  # other threads may replace the engine's kernel
+        address, places = ctypes.addressof(table), {name: 2 * k for k, name in enumerate(names)}
+        kept = table, flat, kernel  # other threads may replace the engine's kernel
         if self.threads > 1 and batch * kernel.row_ns > SHARE_NS:
 
-            def shared(_: Any = kept) -> None:
-                self.launch(kernel, address, batch)
+            def shared(rows: int = batch, _: Any = kept) -> None:
+                self.launch(kernel, address, rows)
 
-            return shared
+            return Bound(shared, places, table)
         scratch, owner = workspace(kernel.workspace_bytes) if kernel.workspace_bytes else (0, None)
 
-        def alone(run: Any = kernel.function, _: Any = (kept, owner)) -> None:
-            run(address, 0, batch, scratch)
+        def alone(rows: int = batch, run: Any = kernel.function, _: Any = (kept, owner)) -> None:
+            run(address, 0, rows, scratch)
 
-        return alone
+        return Bound(alone, places, table)
 
     def step_gradient(self, task: StepGradient, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
         """Fill A and B of a step; see `protocol.TimeLoops`."""

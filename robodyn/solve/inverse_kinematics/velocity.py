@@ -175,7 +175,7 @@ class _One:
         if program is None:
             raise UnavailableError("velocity: no program")
         programmes, arrays, results = plan.programmes(m), plan.inputs_of(made, 1), plan.new(1, m)
-        self.program, self.settings = program, inputs["settings"][0]
+        self.program, self.settings = program.run, inputs["settings"][0]
         self.solve = programmes.one(programmes.table(arrays, results), arrays, results)
         self.x, self.multipliers, self.ends = results[0][0], results[1][0, : model.nv], results[2][0]
         own = [(name, plan.full[name], each) for name, each in inputs.items() if name not in plan.constant]
