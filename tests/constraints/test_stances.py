@@ -68,7 +68,9 @@ STANCES = {
         "log_gradient plots pose_error pose_error_gradient random_tree read_urdf release_memory",
     },
     "robodyn.simulators.drake": {OBEYS: "system"},
-    "robodyn.simulators.environments": {OTHER: "arm_reach arms_reach cartpole cartpoles"},  # robots of their own
+    "robodyn.simulators.environments": {
+        OTHER: "arm_reach arms_reach cartpole cartpoles quadruped_walk quadrupeds_walk"
+    },  # robots of their own
     "robodyn.simulators.checks": {OTHER: "require_model vector"},
     "robodyn.simulators.gymnasium": {OBEYS: "RobodynEnv RobodynVectorEnv"},
     "robodyn.simulators.mujoco": {OTHER: "Bridge"},  # MuJoCo moves; it warns of scenes without equalities
