@@ -227,35 +227,40 @@ def other(monkeypatch):
 
 EVERYTHING = (
     ROBOT.replace("<equality>", '<equality><connect body1="tip" anchor="0 0 0"/><weld site1="x" site2="y"/>')
-    .replace("</worldbody>", '<site name="x"/><body><freejoint/><geom size=".1"/><site name="y"/></body></worldbody>')
+    .replace(
+        "</worldbody>",
+        '<site name="x"/><body><freejoint/><geom name="f" size=".1"/><site name="y"/></body>'
+        '<body><freejoint/><geom name="g" size=".1"/></body></worldbody>',
+    )
     .replace('gear="10"', 'gear="10" armature=".1"')
     .replace(
         "<worldbody>",
         '<asset><mesh name="t" file="t.obj"/><material name="m"/></asset><actuator>'
         '<intvelocity joint="a" kp="3" actrange="-1 1" ctrlrange="-1 1" forcerange="-1 1"/></actuator>'
         '<sensor><framepos objtype="site" objname="x" reftype="site" refname="y"/></sensor>'
-        '<contact><exclude body1="world" body2="tip"/></contact>'
+        '<contact><exclude body1="world" body2="tip"/><pair geom1="f" geom2="g"/></contact>'
         '<worldbody><geom type="mesh" mesh="t" material="m"/>',
         1,
     )
 )
 ASSETS = {"t.obj": b"v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"}
+EVERY_ARRAY = {"equality": "constraints", "contacts": True, "unsupported": "ignore"}
 OF_A_MODEL = [name for name in mjmodel.ARRAYS if not name.startswith(("key_", "q", "x")) or name == "qpos0"]
 
 
 @COUNTED_APART
 @pytest.mark.parametrize("name", OF_A_MODEL)
 def test_an_array_of_another_shape_is_refused_by_name(name, other):
-    m = mujoco.MjModel.from_xml_string(EVERYTHING, ASSETS)
-    assert rd.load_mjcf(Changed(m), equality="constraints").constraints
+    m, every = mujoco.MjModel.from_xml_string(EVERYTHING, ASSETS), EVERY_ARRAY
+    assert rd.load_mjcf(Changed(m), **every).constraints
     array = np.array(getattr(m, name))
     longer = np.concatenate([array, array[-1:]])
     wider = np.stack([array, array], axis=1) if array.ndim == 1 else np.concatenate([array, array], axis=1)
     for changed in (longer, array[:-1], wider, array.ravel() if array.ndim > 1 else array[0]):
         with pytest.raises(rd.LoadError, match=rf"{name} has shape .*; wanted \(\d+.* as n\w+ is \d+: MuJoCo 9\.8\.7"):
-            rd.load_mjcf(Changed(m, **{name: changed}), equality="constraints")
-    with pytest.raises(rd.LoadError, match=rf"{name} is not there, .* since 3\.\d+.*: MuJoCo 9\.8\.7 is not known"):
-        rd.load_mjcf(Changed(m, **{name: None}), equality="constraints")
+            rd.load_mjcf(Changed(m, **{name: changed}), **every)
+    with pytest.raises(rd.LoadError, match=rf"{name} is not there, .* since [34]\.\d+.*: MuJoCo 9\.8\.7 is not known"):
+        rd.load_mjcf(Changed(m, **{name: None}), **every)
 
 
 @COUNTED_APART

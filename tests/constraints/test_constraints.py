@@ -670,3 +670,18 @@ def test_calls_for_one_state_run_no_python():
             sys.setprofile(None)
         assert not seen, name
         np.testing.assert_array_equal(np.concatenate(found, axis=None), np.concatenate(wanted, axis=None))
+
+
+@pytest.mark.parametrize("engine", ["reference", "cpu"])
+def test_a_robot_without_constraints_moves_freely(engine):
+    model = rd.load_urdf(robots.own("arm6"))
+    dyn = rd.Dynamics(model, engine=engine)
+    q, qd, tau = random_states(model, (3,))
+    qdd, force = dyn.constrained_forward_dynamics(q, qd, tau)
+    assert force.shape == (3, 0) and np.allclose(qdd, dyn.forward_dynamics(q, qd, tau), rtol=1e-9)
+    *found, _, _, _ = dyn.constrained_forward_dynamics_gradient(q, qd, tau)
+    for one, other in zip(found, dyn.forward_dynamics_gradient(q, qd, tau), strict=True):
+        assert np.allclose(one, other, rtol=1e-8, atol=1e-8)
+    after, impulse = dyn.impact(q, qd)
+    assert impulse.shape == (3, 0) and np.allclose(after, qd)
+    assert np.allclose(dyn.constrained_inverse_dynamics(q, qd, qdd)[0], tau)

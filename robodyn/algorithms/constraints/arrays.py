@@ -436,13 +436,14 @@ class ConstraintState(ArrayDerivatives):
         `by_matrix`: True to use the mass matrix, as `BatchResponse.less` must.
         """
         J = self._masked_jacobian()
+        rest = np.zeros(J.shape[::2], J.dtype)
         if r is not None and has_singular_mass_matrix(self._model):
             H = self._run(with_inputs(CRBA, self._given), self._given)["H"]
-            return self._augmented(H, np.zeros_like(J[:, 0]), r)
+            return self._augmented(H, rest, r)
         if not (self._model.has_mimic or by_matrix):
-            return BatchResponse(J, self._at_rest(J)), np.zeros_like(J[:, 0])
+            return BatchResponse(J, self._at_rest(J)), rest
         H = self._run(with_inputs(CRBA, self._given), self._given)["H"]
-        return self._by_matrix(H), np.zeros_like(J[:, 0])
+        return self._by_matrix(H), rest
 
     def _by_matrix(self, H: Array) -> BatchResponse:
         J = self._masked_jacobian()

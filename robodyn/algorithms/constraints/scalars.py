@@ -61,7 +61,7 @@ def _reached(model: Model) -> Array:
         else:
             moved[model.v_source[[v for v, _, _ in held.joints]]] = True
         columns += [moved] * len(held.rows)
-    return SymbolicFactor(model).reached(np.array(columns).T)
+    return SymbolicFactor(model).reached(np.array(columns, bool).reshape(-1, model.nv).T)
 
 
 @lru_cache(maxsize=16)
@@ -212,7 +212,7 @@ class MatrixResponse:
     def columns(self) -> Any:
         """H^-1 J' (nv, m)."""
         n = len(self._factors.L)
-        return table([self._factors.down([row.get(k, 0.0) for k in range(n)]) for row in self._Y]).T
+        return table([self._factors.down([row.get(k, 0.0) for k in range(n)]) for row in self._Y], n).T
 
     def less(self, W: Any, G: Any) -> Any:
         """H^-1 - W G (nv, nv), for a symmetric W G: both triangles from the lower one."""
@@ -398,7 +398,7 @@ class ConstraintState:
     @property
     def active_jacobian(self) -> Any:
         """J (m, nv), with zeros for inactive constraints."""
-        return table(self._masked_jacobian())
+        return table(self._masked_jacobian(), self._model.nv)
 
     def zeros(self, *shape: int) -> Any:
         """An array of zeros."""
@@ -453,9 +453,9 @@ def times(A: Any, B: Any) -> Any:
                     if not is_zero(x):
                         for c, y in some:
                             total[r][c] = total[r][c] + x * y
-    return table(total)
+    return table(total, columns)
 
 
-def table(rows: Rows) -> Any:
-    """A matrix of scalars as an array."""
-    return scalars([value for row in rows for value in row]).reshape(len(rows), -1)
+def table(rows: Rows, columns: int = 0) -> Any:
+    """A matrix of scalars as an array. `columns`: their number where there may be no row."""
+    return scalars([value for row in rows for value in row]).reshape(len(rows), len(rows[0]) if rows else columns)
