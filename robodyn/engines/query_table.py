@@ -318,7 +318,8 @@ def _one_tree(asked: QueryVariant) -> bool:
 def _cheapest_gradient(model: Model, inputs: tuple[str, ...]) -> Algorithm:
     """The formulation of the gradient of inverse dynamics with the fewest operations."""
     turns = np.isin(model.joint_kind, (CODE["revolute"], CODE["helical"])).all()
-    return idsva(inputs) if turns or model.n_bodies > _COUNTED_BODIES else _counted_gradient(model, inputs)
+    heavy = model.inertia.any(axis=1).all()
+    return idsva(inputs) if (turns and heavy) or model.n_bodies > _COUNTED_BODIES else _counted_gradient(model, inputs)
 
 
 @lru_cache(maxsize=64)
