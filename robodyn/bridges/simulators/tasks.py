@@ -66,7 +66,7 @@ class Task:
         limits: Sequence[str] | None,
         max_episode_steps: int | None,
     ) -> None:
-        contacts = dyn.contacts if isinstance(dyn, Model) else None
+        contacts = dyn.contacts if strict_types.is_a(dyn, Model) else None  # type: ignore[union-attr]
         rows = contacts is not None and contacts.dry_friction
         forces = ("damping",) if rows else ("damping", "friction")
         robot = dynamics_of(dyn, "a Gymnasium environment", "obeyed", joint_forces=forces)
