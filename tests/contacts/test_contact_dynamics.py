@@ -11,6 +11,7 @@ import pytest
 from robots import own
 
 import robodyn as rd
+from robodyn.api.motion.step_spec import step_solver
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -166,16 +167,33 @@ def test_a_step_moves_with_the_new_velocities(make_dynamics):
     model, q = on_feet(dry_friction=False)
     dyn, rng = make_dynamics(model, joint_forces=()), np.random.default_rng(0)
     qd, tau = rng.normal(0.0, 0.3, (2, 5, model.nv))
-    qdd, _ = dyn.contact_forward_dynamics(q, qd, tau, dt=0.004)
-    wanted = qd + 0.004 * qdd
-    moved, ahead = dyn.step(q, qd, tau, 0.004)
     exact = 1e-12 if dyn.dtype == np.float64 else 1e-5
-    assert np.abs(ahead - wanted).max() <= exact * np.abs(wanted).max()
-    assert np.abs(moved - model.integrate(q, wanted, 0.004)).max() <= exact
     state = [each.astype(dyn.dtype) for each in (q, qd[2], tau[2])]
-    for _ in range(2):  # by a call that is prepared
-        one = dyn.step(*state, 0.004)
-        assert np.abs(one[0] - moved[2]).max() <= exact and np.abs(one[1] - ahead[2]).max() <= 30.0 * exact
+    for dt in (0.004, 0.001, 0.03):  # the last one bounds the time constants of contacts
+        qdd, _ = dyn.contact_forward_dynamics(q, qd, tau, dt=dt)
+        wanted = qd + dt * qdd
+        moved, ahead = dyn.step(q, qd, tau, dt)
+        assert np.abs(ahead - wanted).max() <= exact * np.abs(wanted).max()
+        assert np.abs(moved - model.integrate(q, wanted, dt)).max() <= exact
+        for _ in range(2):  # by a call that is prepared
+            one = dyn.step(*state, dt)
+            assert np.abs(one[0] - moved[2]).max() <= exact and np.abs(one[1] - ahead[2]).max() <= 30.0 * exact
+
+
+def test_time_steps_share_a_program():
+    model, _ = on_feet()
+    contacts, dyn = model.contacts, rd.Dynamics(model)
+    assert contacts is not None and [contacts.bounding(dt) for dt in (1e-3, 0.01, 0.02)] == [0.0, 0.0, 0.02]
+    tasks = {id(step_solver(dyn, "mujoco", dt).task(("q", "qd", "tau", "dt"))) for dt in (1e-3, 2e-3, 0.01)}
+    assert len(tasks) == 1
+
+
+def test_calls_are_kept_whatever_their_answers():
+    model, q = on_feet()
+    dyn, zero = rd.Dynamics(model, engine="cpu", check=False), np.zeros(model.nv)
+    for qd in (zero, np.full(model.nv, np.nan), zero):
+        dyn.contact_forward_dynamics(q, qd, zero)
+        assert [len(calls) for calls in vars(dyn)["_contact_calls"].values()] == [1]
 
 
 @pytest.mark.some(of=2, rest="matrix")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, TypeAlias
 
 from robodyn.algorithms.constraints.terms import with_inputs
 from robodyn.algorithms.contacts.newton import Newton
@@ -47,51 +47,40 @@ def _looks(contacts: Contacts, again: bool) -> int:
     return 8 if contacts.impratio > 10.0 else 6 if again else 4
 
 
-def contact_task(
-    model: Model, dt: float, iterations: int = BLOCK, inputs: tuple[str, ...] = ("q", "qd", "tau")
-) -> ScalarTask:
-    """Accelerations `qdd`, forces `f` on slots, and a bound of the relative `error` of the accelerations.
+def contact_task(model: Model, bounding: float, inputs: tuple[str, ...] = ("q", "qd", "tau")) -> ScalarTask:
+    """Accelerations `qdd`, forces `f` on slots, and a bound of the relative `error` of the accelerations, after `BLOCK`
+    iterations.
 
-    `inputs`: also "f_ext", "inertia", "armature"; and "qdd", accelerations from which `AGAIN` iterations start instead
-    of those without contacts.
+    `bounding`: `Contacts.bounding` of the time step. `inputs`: also "f_ext", "inertia", "armature"; and "qdd",
+    accelerations from which `AGAIN` iterations start instead of those without contacts.
     """
-    return _task(_slots(model), _bounding(model, dt), iterations, tuple(name for name in _SIZES if name in inputs))
+    return _task(_contacts(model).n_slots, bounding, BLOCK, _in_order(inputs))
 
 
 def contact_answer(model: Model, inputs: tuple[str, ...], dt: float = 0.002) -> ScalarTask:
     """Accelerations and forces alone, after as many iterations as are allowed, as one program."""
-    contacts = model.contacts
-    assert contacts is not None
+    contacts = _contacts(model)
     if contacts.crowded:
         raise UnavailableError("contact_forward_dynamics: with max_contacts it is no single program")
-    most, names = most_iterations(contacts, by_blocks=False), tuple(name for name in _SIZES if name in inputs)
-    return _answer(contacts.n_slots, _bounding(model, dt), most, names)
+    most = most_iterations(contacts, by_blocks=False)
+    return _answer(contacts.n_slots, contacts.bounding(dt), most, _in_order(inputs))
 
 
-def contact_step(
-    model: Model, dt: float, iterations: int, integrator: str, damped: bool, inputs: tuple[str, ...]
-) -> ScalarTask:
-    """The state after a time step dt, `q_next` and `qd_next`, and `qdd` and `error` as of `contact_task`.
+def contact_step(model: Model, bounding: float, integrator: str, damped: bool, inputs: tuple[str, ...]) -> ScalarTask:
+    """The state after a time step, `q_next` and `qd_next`, and `qdd` and `error` as of `contact_task`.
 
-    `integrator`: one of `STEPS`. `damped`: True if joints are damped by the model's coefficients.
+    `integrator`: one of `STEPS`. `damped`: True if joints are damped by the model's coefficients. `inputs`: also "dt".
     """
-    names = tuple(name for name in _SIZES if name in inputs)
-    return _step(_slots(model), dt, _bounding(model, dt), iterations, integrator, damped, names)
+    return _step(_contacts(model).n_slots, bounding, integrator, damped, _in_order(inputs))
 
 
-def _slots(model: Model) -> int:
+def _contacts(model: Model) -> Contacts:
     assert model.contacts is not None
-    return model.contacts.n_slots
+    return model.contacts
 
 
-def _bounding(model: Model, dt: float) -> float:
-    """The time step if it bounds a time constant, else 0: other time steps compile nothing new."""
-    contacts = model.contacts
-    assert contacts is not None
-    rows = (*contacts.pairs, *contacts.limits, *contacts.dry_friction, *contacts.equalities)
-    times = [row.solref[0] for row in rows]
-    times += [pair.solreffriction[0] for pair in contacts.pairs if pair.solreffriction is not None]
-    return dt if contacts.refsafe and any(0.0 < time < 2.0 * dt for time in times) else 0.0
+def _in_order(inputs: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in _SIZES if name in inputs)
 
 
 class _Solved(NamedTuple):
@@ -107,15 +96,14 @@ def _solved(
     model: Model,
     given: Mapping[str, Sequence[Any]],
     at: OfLink,
-    dt: float,
-    iterations: int,
+    bounding: float,
+    iterations: int = BLOCK,
     **changed: Sequence[Any],
 ) -> _Solved:
     """`changed`: values of "tau" and "armature" that replace those of the call."""
-    contacts, nv = model.contacts, model.nv
+    contacts, nv = _contacts(model), model.nv
     given = {**given, **changed}
     of_inertia: Any = {"armature": changed["armature"]} if "armature" in changed else {}
-    assert contacts is not None
     b = bias_of_axes(model, given["qd"])
     entries = at(with_inputs(CRBA, given), **of_inertia)["H"]
     H = [entries[nv * i : nv * (i + 1)] for i in range(nv)]
@@ -123,7 +111,7 @@ def _solved(
     bias = with_inputs(rnea(("q", "qd", "qdd", *external)), given)
     needed = at(bias, qdd=[-each for each in b], **of_inertia)["tau"]
     force = [tau - each for tau, each in zip(given["tau"], needed, strict=True)]
-    rows = Rows(model, given, at, b, dt)
+    rows = Rows(model, given, at, b, bounding)
     start = [x + each for x, each in zip(given["qdd"], b, strict=True)] if "qdd" in given else None
     newton = Newton(H, force, rows.groups, start)
     for k in range(AGAIN if "qdd" in given else iterations):
@@ -143,6 +131,7 @@ _SIZES = {
     **dict.fromkeys(BASE, Sized((6,))),
     "points": Sized((POINT,)),
     "sides": Sized(("nv",)),
+    "dt": Sized(()),
 }
 """Inputs. `points` and `sides` are of each of the deepest slots, see `robodyn.api.queries.deepest`."""
 
@@ -155,28 +144,28 @@ def _given(inputs: tuple[str, ...], n_slots: int) -> dict[str, Sized]:
 
 def _least(model: Model) -> int:
     """A rough lower bound of the operations: the congruence of rows of the deepest slots."""
-    return 3 * _slots(model) * model.nv**2
+    return 3 * _contacts(model).n_slots * model.nv**2
 
 
 @lru_cache(maxsize=256)
-def _task(n_slots: int, dt: float, iterations: int, inputs: tuple[str, ...]) -> ScalarTask:
+def _task(n_slots: int, bounding: float, iterations: int, inputs: tuple[str, ...]) -> ScalarTask:
     def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
-        found = _solved(model, given, at, dt, iterations)
+        found = _solved(model, given, at, bounding, iterations)
         return {"qdd": found.qdd, "f": found.f, "error": [found.error]}
 
     outputs = {"qdd": Sized(("nv",)), "f": Sized((n_slots, 3)), "error": Sized(())}
-    name = "_".join(("contact_forward_dynamics", *inputs, str(iterations), repr(dt)))
+    name = "_".join(("contact_forward_dynamics", *inputs, str(iterations), repr(bounding)))
 
     def of(names: tuple[str, ...]) -> ScalarTask:
-        return _task(n_slots, dt, iterations, tuple(each for each in _SIZES if each in names))
+        return _task(n_slots, bounding, iterations, _in_order(names))
 
     least = _least if "points" in inputs else None
     return ScalarTask(name, _given(inputs, n_slots), outputs, text, of, least=least, one_program=True)
 
 
 @lru_cache(maxsize=256)
-def _answer(n_slots: int, dt: float, iterations: int, inputs: tuple[str, ...]) -> ScalarTask:
-    whole = _task(n_slots, dt, iterations, inputs)
+def _answer(n_slots: int, bounding: float, iterations: int, inputs: tuple[str, ...]) -> ScalarTask:
+    whole = _task(n_slots, bounding, iterations, inputs)
 
     def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
         results = whole.text(model, given, at)
@@ -187,37 +176,31 @@ def _answer(n_slots: int, dt: float, iterations: int, inputs: tuple[str, ...]) -
 
 
 @lru_cache(maxsize=256)
-def _step(
-    n_slots: int, dt: float, bounding: float, iterations: int, integrator: str, damped: bool, inputs: tuple[str, ...]
-) -> ScalarTask:
+def _step(n_slots: int, bounding: float, integrator: str, damped: bool, inputs: tuple[str, ...]) -> ScalarTask:
     def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
         damping = model.damping.tolist() if damped else [0.0] * model.nv
-        q, qd, found = STEPS[integrator](model, given, at, dt, bounding, iterations, damping)
+        q, qd, found = STEPS[integrator](model, given, damping, partial(_solved, model, given, at, bounding))
         return {"q_next": list(q), "qd_next": list(qd), "qdd": found.qdd, "error": [found.error]}
 
     outputs = {"q_next": Sized(("nq",)), "qd_next": Sized(("nv",)), "qdd": Sized(("nv",)), "error": Sized(())}
-    words = (*inputs, str(iterations), repr(dt), *(("damped",) if damped else ()))
-    name = "_".join(("contact", integrator, *words))
+    name = "_".join(("contact", integrator, *inputs, repr(bounding), *(("damped",) if damped else ())))
     least = _least if "points" in inputs else None
     return ScalarTask(name, _given(inputs, n_slots), outputs, text, least=least, one_program=True)
 
 
-def _semi_implicit_euler(
-    model: Model,
-    given: Mapping[str, Sequence[Any]],
-    at: OfLink,
-    dt: float,
-    bounding: float,
-    iterations: int,
-    damping: Sequence[float],
-) -> tuple[Any, Any, _Solved]:
+_Given: TypeAlias = Mapping[str, Sequence[Any]]
+_Solve: TypeAlias = Callable[..., _Solved]
+_Next: TypeAlias = tuple[Any, Any, _Solved]
+
+
+def _semi_implicit_euler(model: Model, given: _Given, damping: Sequence[float], solved: _Solve) -> _Next:
     """`robodyn.core.integrators.semi_implicit_euler`, with implicit damping as armature."""
-    changed = {}
+    changed, dt, (length,) = {}, scalars(given["dt"]), given["dt"]
     if any(damping):
         armature = given.get("armature", model.armature.tolist())
-        changed["armature"] = [x + dt * d for x, d in zip(armature, damping, strict=True)]
+        changed["armature"] = [x + length * d for x, d in zip(armature, damping, strict=True)]
         changed["tau"] = [x - d * v for x, d, v in zip(given["tau"], damping, given["qd"], strict=True)]
-    found = _solved(model, given, at, bounding, iterations, **changed)
+    found = solved(**changed)
     qd = scalars(given["qd"]) + scalars(found.qdd) * dt
     q, step = given["q"], qd * dt
     moved = joint_by_joint(
@@ -253,24 +236,18 @@ class _Moving:
         return joint_by_joint(self._model, "v", lambda kind, _, k: kind.bracket(tuple(a[k]), tuple(b[k])))
 
 
-def _mujoco(
-    model: Model,
-    given: Mapping[str, Sequence[Any]],
-    at: OfLink,
-    dt: float,
-    bounding: float,
-    iterations: int,
-    damping: Sequence[float],
-) -> tuple[Any, Any, Any]:
+def _mujoco(model: Model, given: _Given, damping: Sequence[float], solved: _Solve) -> _Next:
     """`robodyn.core.integrators.mujoco`: contact forces are those of explicit damping, as MuJoCo's."""
-    changed = {}
+    changed, dt, (length,) = {}, scalars(given["dt"]), given["dt"]
     if any(damping):
         changed["tau"] = [x - d * v for x, d, v in zip(given["tau"], damping, given["qd"], strict=True)]
-    found = _solved(model, given, at, bounding, iterations, **changed)
+    found = solved(**changed)
     a = [x + b for x, b in zip(found.qdd, bias_of_axes(model, given["qd"]), strict=True)]
     if any(damping):  # (H + dt D)^-1 H a = a - (H + dt D)^-1 dt D a
-        damped = [[x + dt * damping[i] if i == k else x for k, x in enumerate(row)] for i, row in enumerate(found.H)]
-        lost = TreeFactors(damped).solve([dt * d * x for d, x in zip(damping, a, strict=True)])
+        damped = [
+            [x + length * damping[i] if i == k else x for k, x in enumerate(row)] for i, row in enumerate(found.H)
+        ]
+        lost = TreeFactors(damped).solve([length * d * x for d, x in zip(damping, a, strict=True)])
         a = [x - y for x, y in zip(a, lost, strict=True)]
     q, qd = mujoco(_Moving(model, a), scalars(given["q"]), scalars(given["qd"]), dt)  # type: ignore[arg-type]
     return q, qd, found

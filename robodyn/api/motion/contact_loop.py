@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
-from robodyn.algorithms.tasks import ScalarTask
-from robodyn.api.queries.contacts import Blocks
-from robodyn.core.contacts.kinds import Contacts
-from robodyn.engines.protocol import Engine
+from robodyn.api.queries.contacts import Blocks, Solver
 from robodyn.internals.arguments import Array, address_of
 
 
@@ -17,7 +14,7 @@ class ContactLoop:
     """Steps with contacts, one after another.
 
     Args:
-        solver: engine, contacts and task of `robodyn.api.queries.contacts.solve`.
+        solver: of steps.
         states: q (steps + 1, B, nq) and qd (steps + 1, B, nv).
         given: other inputs, (steps, B, ...), or (1, B, ...) if they are constant.
         converged: (B,), False is entered for states that do not converge.
@@ -26,7 +23,7 @@ class ContactLoop:
 
     def __init__(
         self,
-        solver: tuple[Engine, Contacts, Callable[[tuple[str, ...]], ScalarTask]],
+        solver: Solver,
         states: tuple[Array, Array],
         given: Mapping[str, Array],
         converged: Array,
@@ -39,7 +36,7 @@ class ContactLoop:
         self._inputs, self._results = arrays, {"q_next": q[1:], "qd_next": qd[1:]}
         self._tau, self._converged = arrays["tau"][0], converged
         inputs, results = self._at(0)
-        self._blocks = Blocks(*solver, inputs, results)
+        self._blocks = Blocks(solver, inputs, results)
         bound = self._blocks.bound
         self.works = bound is not None
         """True if the engine has the program."""

@@ -13,23 +13,21 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn.algorithms.contacts.tasks import BLOCK, STEPS, contact_step
+from robodyn.algorithms.contacts.tasks import STEPS
 from robodyn.api.motion.causes import causes
 from robodyn.api.motion.fast_rollouts import Begun, FastRollouts
 from robodyn.api.motion.policy import Policy
 from robodyn.api.motion.result import Rollout
 from robodyn.api.motion.run import Run, memory_for
-from robodyn.api.motion.step_spec import forces_given
+from robodyn.api.motion.step_spec import forces_given, step_solver
 from robodyn.api.motion.unused import warn_of_unused_forces
 from robodyn.api.queries.call import Call
 from robodyn.api.queries.contacts import prepared as prepared_state
-from robodyn.api.queries.contacts import require_contacts
 from robodyn.api.queries.fast_path import FAST_ROLLOUTS
 from robodyn.core.integrators import INTEGRATORS
 from robodyn.internals import strict_types
@@ -147,10 +145,9 @@ def _quick_step(
         return None
     if dyn._leaves_forces or [each for each in given.values() if each is not None]:
         return None  # the long way warns of forces that are left out
-    require_contacts(dyn, "step")
-    damped = "damping" in dyn.joint_forces
-    task = partial(contact_step, model, dt, BLOCK, integrator, damped)
-    found = prepared_state(dyn, (integrator, dt, damped), task, state, False, ("q_next", "qd_next"))
+    solver = step_solver(dyn, integrator, dt)
+    key, wanted = (integrator, solver.bounding), ("q_next", "qd_next")
+    found = prepared_state(dyn, key, solver, state, False, wanted, dt)
     if found is None or not all(math.isfinite(np.vdot(each, each)) for each in found):
         return None
     return found

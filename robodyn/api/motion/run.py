@@ -11,12 +11,10 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from robodyn.algorithms.contacts.tasks import BLOCK, contact_step
 from robodyn.algorithms.dual_numbers import Differentiable, Slopes, step_gradient
 from robodyn.algorithms.joint_limits import dof_of_coordinates, inertia_moved, limits_of, linear_dofs
 from robodyn.algorithms.tasks import COEFFICIENTS, ScalarTask, StepGradient, Task
@@ -30,9 +28,10 @@ from robodyn.api.motion.step_spec import (
     gradient_of,
     limits_kept,
     require_targets,
+    step_solver,
 )
 from robodyn.api.queries.call import Call
-from robodyn.api.queries.contacts import solve, warn_of_rows
+from robodyn.api.queries.contacts import Solver, warn_of_rows
 from robodyn.core.constraints.resolved import anchored_by_calls
 from robodyn.core.integrators import HOLDS_JOINTS, INTEGRATORS, STABLE, Limits
 from robodyn.core.joints import JointKind
@@ -378,9 +377,9 @@ class Run:
         contacts, make = self.dyn.model.contacts, getattr(self.engine, "loop_table", None)
         if contacts is not None and q.size and self.engine.normalizes and not contacts.crowded:
             given = {name: array for name, array in inputs.items() if name in WITH_CONTACTS}
+            given["dt"] = self._lengths[None]
             with memory_for(self.start.batch):
-                solver = self.engine, contacts, self._contact_task
-                steps = ContactLoop(solver, (q, qd), given, self.converged, self.policy is not None)
+                steps = ContactLoop(self._solver, (q, qd), given, self.converged, self.policy is not None)
             return steps if steps.works else None
         if make is None or not q.size or contacts is not None or self.policy is None:
             return None
@@ -413,21 +412,23 @@ class Run:
 
     def _contact_step(self, q: Array, qd: Array, given: Mapping[str, Array]) -> None:
         """Fill the second of two states of a robot with contacts."""
-        model = self.dyn.model
-        assert model.contacts is not None
         inputs = {"q": q[0], "qd": qd[0], **{name: a for name, a in given.items() if name in WITH_CONTACTS}}
         if not self.engine.normalizes:
-            inputs["q"] = model.unit_coordinates(inputs["q"])
-        task = self._contact_task
+            inputs["q"] = self.dyn.model.unit_coordinates(inputs["q"])
         with memory_for(self.start.batch):
-            solution = solve(self.engine, model.contacts, task, inputs, {"q_next": q[1], "qd_next": qd[1]}, self.dt)
+            results = {"q_next": q[1], "qd_next": qd[1]}
+            solution = self._solver.solve({**inputs, "dt": self._lengths}, results)
         self.converged &= solution.converged | ~solution.finite
 
     @cached_property
-    def _contact_task(self) -> Callable[[tuple[str, ...]], ScalarTask]:
-        """Makes the task of a step with contacts, for names of inputs."""
-        damped = "damping" in self.dyn.joint_forces
-        return partial(contact_step, self.dyn.model, self.dt, BLOCK, self.integrator, damped)
+    def _solver(self) -> Solver:
+        """What takes steps with contacts."""
+        return step_solver(self.dyn, self.integrator, self.dt)
+
+    @cached_property
+    def _lengths(self) -> Array:
+        """The time step of each row (B,)."""
+        return np.full(self.start.batch, self.dt, self.dyn.dtype)
 
     def warn_of_contacts(self, what: str) -> None:
         """Warn of states whose contact forces did not converge."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from robodyn.algorithms.constraints.tasks import constraint_task
-from robodyn.algorithms.contacts.tasks import STEPS, contact_task
+from robodyn.algorithms.contacts.tasks import STEPS, contact_step, contact_task
 from robodyn.algorithms.linearly_implicit import linearly_implicit
 from robodyn.algorithms.tasks import (
     COEFFICIENTS,
@@ -25,7 +26,7 @@ from robodyn.algorithms.tasks import (
     step_gradient_of,
     step_of,
 )
-from robodyn.api.queries.contacts import require_contacts
+from robodyn.api.queries.contacts import Solver, require_contacts
 from robodyn.core.constraints.refusals import constraints_named
 from robodyn.core.integrators import GYROSCOPIC, HOLDS_JOINTS, INTEGRATORS
 from robodyn.core.model import Model
@@ -144,7 +145,14 @@ def _step_with_contacts(dyn: Dynamics, given: tuple[str, ...], integrator: str, 
             f"{', '.join(map(repr, STEPS))}"
         )
     forces = tuple(name for name in RESISTANCES if name in dyn.joint_forces)
-    return step_of(contact_task(dyn.model, 1.0, inputs=("q", "qd", *given)), integrator, forces)
+    return step_of(contact_task(dyn.model, 0.0, inputs=("q", "qd", *given)), integrator, forces)
+
+
+def step_solver(dyn: Dynamics, integrator: str, dt: float) -> Solver:
+    """What takes steps of a robot with contacts; an input of its task is "dt" (B,)."""
+    contacts = require_contacts(dyn, "step")
+    bounding, damped = contacts.bounding(dt), "damping" in dyn.joint_forces
+    return Solver(dyn.engine, contacts, partial(contact_step, dyn.model, bounding, integrator, damped), bounding)
 
 
 def needs_armature(dyn: Dynamics) -> bool:

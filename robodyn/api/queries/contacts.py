@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,6 +25,7 @@ from robodyn.internals.records import dataclass
 
 _ENGINES = ("reference", "cpu")
 _STATE = ("q", "qd", "tau")
+Arrays: TypeAlias = dict[str, Array]
 _KEPT, _MOST_KEPT = "_contact_calls", 8
 """Where a `Dynamics` keeps its prepared calls, and how many: one for each task and time step."""
 
@@ -67,9 +68,10 @@ class ContactQueries(Core):
         if seconds is None or not seconds > 0.0:
             raise ArgumentError(f"dt: got {brief(dt)}; wanted a time step above 0, in s")
         contacts = require_contacts(self, "contact_forward_dynamics")
-        task, damped = partial(contact_task, self.model, seconds, BLOCK), "damping" in self.joint_forces
+        bounding, damped = contacts.bounding(seconds), "damping" in self.joint_forces
+        solver = Solver(self.engine, contacts, partial(contact_task, self.model, bounding), bounding)
         if not contacts.crowded and f_ext is None and inertia is None and dV0 is None and out is None:
-            found = prepared(self, ("qdd", seconds, damped), task, (q, qd, tau), damped, ("qdd", "f"))
+            found = prepared(self, ("qdd", bounding), solver, (q, qd, tau), damped, ("qdd", "f"))
             if found is not None:
                 return found
         given = {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, "inertia": inertia, "dV0": dV0}
@@ -82,16 +84,15 @@ class ContactQueries(Core):
                 call.inputs["tau"] = call.inputs["tau"] - self._damping(call) * call.inputs["qd"]
         results = call.results({"qdd": (self.model.nv,), "f": (len(contacts.slot_pairs), 3)})
         if call.batch:
-            solution = solve(self.engine, contacts, task, call.inputs, results, seconds)
+            solution = solver.solve(call.inputs, results)
             warn_of_rows("contact_forward_dynamics", ~solution.converged & solution.finite, call.leading, contacts)
         return cast(tuple[Array, Array], call.finish(results))
 
 
 @dataclass(frozen=True)
 class Solution:
-    """`converged` (B,): False for rows whose accelerations are off by more than the tolerance, or NaN, or where
-    more slots act than `max_contacts`. `finite` (B,):
-    False for NaN."""
+    """`converged` (B,): False for rows whose accelerations are off by more than the tolerance, or NaN, or where more
+    slots act than `max_contacts`. `finite` (B,): False for NaN."""
 
     converged: Array
     finite: Array
@@ -109,96 +110,71 @@ def warn_of_rows(what: str, lost: Array, leading: tuple[int, ...], contacts: Con
         )
 
 
-def solve(
-    engine: Engine,
-    contacts: Contacts,
-    task: Callable[[tuple[str, ...]], ScalarTask],
-    inputs: Mapping[str, Array],
-    results: Mapping[str, Array],
-    dt: float,
-) -> Solution:
-    """Fill results (B, ...) of a task by blocks of iterations. Rows that are left after a block are gathered for the
-    next one, which starts from their accelerations.
+@dataclass(frozen=True)
+class Solver:
+    """What fills results of states with contacts.
 
-    Args:
-        engine: runs the task.
-        contacts: of its model.
-        task: makes the task for names of inputs; "qdd" are accelerations from which iterations start. Its outputs
-            include "qdd" and "error".
-        inputs: (B, ...) arrays.
-        results: (B, ...) arrays for some of the outputs.
-        dt: the time step, s.
+    `engine`: runs tasks. `contacts`: of its model. `task`: makes the task for names of inputs; "qdd" are accelerations
+    from which iterations start. Its outputs include "qdd" and "error". `bounding`: `Contacts.bounding` of the step.
     """
-    if contacts.crowded:
-        return _solve_deepest(engine, contacts, task, inputs, results, dt)
-    try:
-        return _solve_by_blocks(engine, contacts, task, inputs, results)
-    except UnavailableError as error:
-        raise UnavailableError(f"{error}; with max_contacts of with_contacts the deepest slots act alone") from None
 
+    engine: Engine
+    contacts: Contacts
+    task: Callable[[tuple[str, ...]], ScalarTask]
+    bounding: float
 
-def _solve_deepest(
-    engine: Engine,
-    contacts: Contacts,
-    task: Callable[[tuple[str, ...]], ScalarTask],
-    inputs: Mapping[str, Array],
-    results: Mapping[str, Array],
-    dt: float,
-) -> Solution:
-    """The same with the deepest slots of each state alone. States where more slots act count as not converged."""
-    chosen = deepest_of(engine.model, dt)(engine, inputs["q"])
-    own = dict(results)
-    if "f" in results:
-        own["f"] = np.empty((*chosen.slots.shape, 3), results["f"].dtype)
-    given = {**inputs, "points": chosen.points, "sides": chosen.sides}
-    solution = _solve_by_blocks(engine, contacts, task, given, own)
-    if "f" in results:
-        results["f"][...] = 0.0
-        np.put_along_axis(results["f"], chosen.slots[..., None], own["f"], 1)
-    return Solution(solution.converged & ~chosen.overflow, solution.finite)
+    def solve(self, inputs: Mapping[str, Array], results: Mapping[str, Array]) -> Solution:
+        """Fill results (B, ...), some of the outputs, by blocks of iterations. Rows that are left after a block are
+        gathered for the next one, which starts from their accelerations. Inputs are (B, ...)."""
+        if self.contacts.crowded:
+            return self._solve_deepest(inputs, results)
+        try:
+            return self._solve_by_blocks(inputs, results)
+        except UnavailableError as error:
+            raise UnavailableError(f"{error}; with max_contacts of with_contacts the deepest slots act alone") from None
 
+    def outputs(self, task: ScalarTask, results: Mapping[str, Array], batch: int, dtype: np.dtype[Any]) -> Arrays:
+        """All outputs of a task: results, and memory for the others."""
+        return {
+            name: results[name] if name in results else np.zeros((batch, *output.shape(self.engine.model)), dtype)
+            for name, output in task.outputs.items()
+        }
 
-def _solve_by_blocks(
-    engine: Engine,
-    contacts: Contacts,
-    task: Callable[[tuple[str, ...]], ScalarTask],
-    inputs: Mapping[str, Array],
-    results: Mapping[str, Array],
-) -> Solution:
-    """`solve` by the program of the task alone."""
-    cold = task(tuple(inputs))
-    batch, dtype = len(inputs["q"]), inputs["q"].dtype
-    every = {
-        name: results[name] if name in results else np.empty((batch, *output.shape(engine.model)), dtype)
-        for name, output in cold.outputs.items()
-    }
-    engine.compose(cold, inputs, every)
-    error, most_error = every["error"], tolerance(dtype)
-    left = np.flatnonzero(error > most_error)
-    if left.size:
-        _Rest(engine, contacts, task, inputs, every, left.size).solve(inputs, every, left)
-    return Solution(error <= most_error, np.isfinite(error))
+    def _solve_deepest(self, inputs: Mapping[str, Array], results: Mapping[str, Array]) -> Solution:
+        """The same with the deepest slots of each state alone. States where more slots act count as not converged."""
+        chosen = deepest_of(self.engine.model, self.bounding)(self.engine, inputs["q"])
+        own = dict(results)
+        if "f" in results:
+            own["f"] = np.empty((*chosen.slots.shape, 3), results["f"].dtype)
+        solution = self._solve_by_blocks({**inputs, "points": chosen.points, "sides": chosen.sides}, own)
+        if "f" in results:
+            results["f"][...] = 0.0
+            np.put_along_axis(results["f"], chosen.slots[..., None], own["f"], 1)
+        return Solution(solution.converged & ~chosen.overflow, solution.finite)
+
+    def _solve_by_blocks(self, inputs: Mapping[str, Array], results: Mapping[str, Array]) -> Solution:
+        """The same by the program of the task alone."""
+        cold = self.task(tuple(inputs))
+        every = self.outputs(cold, results, len(inputs["q"]), inputs["q"].dtype)
+        self.engine.compose(cold, inputs, every)
+        left = np.flatnonzero(every["error"] > tolerance(inputs["q"].dtype))
+        if left.size:
+            _Rest(self, inputs, every, left.size).solve(inputs, every, left)
+        return solution_of(every["error"])
 
 
 class _Rest:
-    """Further blocks of iterations, in memory for at most `rows` states that are left after the first one. Other
-    arguments as of `solve`, with `every` for all outputs."""
+    """Further blocks of iterations, in memory for at most `rows` states that are left after the first one. `every`: all
+    outputs."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        contacts: Contacts,
-        task: Callable[[tuple[str, ...]], ScalarTask],
-        inputs: Mapping[str, Array],
-        every: Mapping[str, Array],
-        rows: int,
-    ) -> None:
-        self._engine, self._most, self._task = engine, most_iterations(contacts), task((*inputs, "qdd"))
+    def __init__(self, solver: Solver, inputs: Mapping[str, Array], every: Mapping[str, Array], rows: int) -> None:
+        self._engine, self._task = solver.engine, solver.task((*inputs, "qdd"))
+        self._most = most_iterations(solver.contacts)
         self._given, self._found = (
             {name: np.zeros((rows, *array.shape[1:]), array.dtype) for name, array in arrays.items()}
             for arrays in ({**inputs, "qdd": every["qdd"]}, every)
         )
-        self._bound = engine.bound(self._task, self._given, self._found)
+        self._bound = self._engine.bound(self._task, self._given, self._found)
 
     def solve(self, inputs: Mapping[str, Array], every: Mapping[str, Array], left: Array) -> None:
         """Improve the rows `left` of `every`."""
@@ -223,6 +199,11 @@ def tolerance(dtype: np.dtype[Any]) -> float:
     return math.pow(np.finfo(dtype).eps, 0.75)
 
 
+def solution_of(error: Array) -> Solution:
+    """The solution of rows with these errors."""
+    return Solution(error <= tolerance(error.dtype), np.isfinite(error))
+
+
 def require_contacts(dyn: Core, what: str) -> Contacts:
     """The contacts. Raise if a `Dynamics` has no contacts, or cannot answer with them."""
     contacts = dyn.model.contacts
@@ -243,26 +224,15 @@ def require_contacts(dyn: Core, what: str) -> Contacts:
 
 
 class Blocks:
-    """`solve`, prepared: programs on arrays that stay, or that `bound` exchanges. Arguments as of `solve`.
+    """`Solver.solve`, prepared: programs on arrays that stay, or that `bound` exchanges.
 
     `results`: all outputs by name. `bound`: the first block; None if the engine has no program.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        contacts: Contacts,
-        task: Callable[[tuple[str, ...]], ScalarTask],
-        inputs: Mapping[str, Array],
-        results: Mapping[str, Array],
-    ) -> None:
-        cold, (batch, dtype) = task(tuple(inputs)), (len(inputs["q"]), inputs["q"].dtype)
-        self.engine, self.inputs, self._about = engine, inputs, (engine, contacts, task)
-        self.results = {
-            name: results[name] if name in results else np.zeros((batch, *output.shape(engine.model)), dtype)
-            for name, output in cold.outputs.items()
-        }
-        self.bound, self._rest = engine.bound(cold, inputs, self.results), cast("_Rest | None", None)
+    def __init__(self, solver: Solver, inputs: Mapping[str, Array], results: Mapping[str, Array]) -> None:
+        cold, batch, dtype = solver.task(tuple(inputs)), len(inputs["q"]), inputs["q"].dtype
+        self.solver, self.inputs, self.results = solver, inputs, solver.outputs(cold, results, batch, dtype)
+        self.bound, self._rest = solver.engine.bound(cold, inputs, self.results), cast("_Rest | None", None)
         self._error, self._tolerance = self.results["error"], tolerance(dtype)
         self._worst = self._error.item if batch == 1 else self._error.max
 
@@ -277,28 +247,30 @@ class Blocks:
         left = np.flatnonzero(error > self._tolerance)
         if left.size:
             if self._rest is None:
-                self._rest = _Rest(*self._about, inputs, every, len(error))
+                self._rest = _Rest(self.solver, inputs, every, len(error))
             self._rest.solve(inputs, every, left)
-        return Solution(error <= self._tolerance, np.isfinite(error))
+        return solution_of(error)
 
 
 def prepared(
     dyn: Core,
     key: tuple[Any, ...],
-    task: Callable[[tuple[str, ...]], ScalarTask],
+    solver: Solver,
     state: Sequence[Any],
     damped: bool,
     wanted: tuple[str, str],
+    dt: float | None = None,
 ) -> tuple[Array, Array] | None:
     """Two results of a task for one state by a call that is kept; None where the long way must answer.
 
     Args:
         dyn: the `Dynamics`, which has contacts.
         key: tells tasks apart.
-        task: as of `solve`.
+        solver: of the task.
         state: q, qd, tau.
         damped: True if damping is subtracted from tau.
         wanted: names of the results.
+        dt: the time step, of tasks with this input.
     """
     model, dtype = dyn.model, dyn.dtype
     if not (dyn.engine.native and model.n_bodies) or dyn._singular is not None:
@@ -313,10 +285,11 @@ def prepared(
         call = None if waiting is None else waiting.pop()
     except IndexError:
         call = None
-    if call is None or call.engine is not dyn.engine:
-        assert model.contacts is not None
+    if call is None or call.solver.engine is not dyn.engine:
         inputs = {name: np.zeros((1, n), dtype) for name, n in zip(_STATE, (model.nq, model.nv, model.nv), strict=True)}
-        call = Blocks(dyn.engine, model.contacts, task, inputs, {})
+        if dt is not None:
+            inputs["dt"] = np.zeros(1, dtype)
+        call = Blocks(solver, inputs, {})
         if call.bound is None:
             return None
         if len(kept) >= _MOST_KEPT:
@@ -324,8 +297,9 @@ def prepared(
     given, results = call.inputs, call.results
     given["q"][0], given["qd"][0] = q, qd
     given["tau"][0] = tau - model.damping.astype(dtype) * qd if damped else tau
-    if not call.run() and not call.go_on(given, results).converged[0]:
-        return None
-    first, second = (results[name][0].copy() for name in wanted)
+    if dt is not None:
+        given["dt"][0] = dt
+    solved = call.run() or call.go_on(given, results).converged[0]
+    found = tuple(results[name][0].copy() for name in wanted) if solved else None
     kept.setdefault(key, []).append(call)
-    return first, second
+    return cast("tuple[Array, Array] | None", found)

@@ -41,7 +41,7 @@ class Deepest:
         UnavailableError: joints mimic others, or elliptic contacts with and without friction are mixed.
     """
 
-    def __init__(self, model: Model, dt: float) -> None:
+    def __init__(self, model: Model, bounding: float) -> None:
         contacts = contacts_of(model, "max_contacts")
         mixed = len({pair.condim for pair in contacts.pairs}) > 1
         if model.has_mimic or (mixed and contacts.cone == "elliptic"):
@@ -53,8 +53,8 @@ class Deepest:
         self._count = contacts.max_contacts or 0
         of_slots = list(contacts.slot_pairs)
         pairs, elliptic = contacts.pairs, contacts.cone == "elliptic"
-        normal = [pair.gains(dt, contacts.refsafe) for pair in pairs]
-        tangent = [pair.gains(dt, contacts.refsafe, pair.solreffriction if elliptic else None) for pair in pairs]
+        normal = [pair.gains(bounding, contacts.refsafe) for pair in pairs]
+        tangent = [pair.gains(bounding, contacts.refsafe, pair.solreffriction if elliptic else None) for pair in pairs]
         self._margin = np.array([pair.margin for pair in pairs])[of_slots]
         self._impedance = np.array([pair.impedance for pair in pairs])[of_slots].T
         constants = []
@@ -115,9 +115,9 @@ def impedance(numbers: Array, gap: Array) -> Array:
     return np.where((dmin == dmax) | (width <= 1e-15), 0.5 * (dmin + dmax), found)
 
 
-def deepest_of(model: Model, dt: float) -> Deepest:
-    """The stage of a model for a time step, made once."""
+def deepest_of(model: Model, bounding: float) -> Deepest:
+    """The stage of a model, made once. `bounding`: `Contacts.bounding` of the time step."""
     kept: dict[float, Deepest] = vars(model).setdefault(_KEPT, {})
-    if dt not in kept:
-        kept[dt] = Deepest(model, dt)
-    return kept[dt]
+    if bounding not in kept:
+        kept[bounding] = Deepest(model, bounding)
+    return kept[bounding]

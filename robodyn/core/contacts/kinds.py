@@ -231,6 +231,20 @@ class Contacts:
         """For every slot of all pairs the index of its pair. Slots of a pair are adjacent."""
         return tuple(k for k, pair in enumerate(self.pairs) for _ in range(pair.slots))
 
+    @cached_property
+    def shortest_time(self) -> float:
+        """The least time constant of all rows that time steps bound from below, s; infinity if there is none."""
+        if not self.refsafe:
+            return math.inf
+        rows = (*self.pairs, *self.limits, *self.dry_friction, *self.equalities)
+        times = [row.solref[0] for row in rows]
+        times += [pair.solreffriction[0] for pair in self.pairs if pair.solreffriction is not None]
+        return min((time for time in times if time > 0.0), default=math.inf)
+
+    def bounding(self, dt: float) -> float:
+        """The time step if it bounds a time constant, else 0. What is computed depends on no other time steps."""
+        return dt if 2.0 * dt > self.shortest_time else 0.0
+
     @property
     def n_slots(self) -> int:
         """Number of slots that can act at once."""
