@@ -232,7 +232,7 @@ class Rows:
         dt, options = self._dt, self._contacts
         gap = slot.dist - pair.margin
         K, B = pair.gains(dt, options.refsafe)
-        impedance = _impedance(pair, gap)
+        impedance = impedance_of(pair, gap)
         weight = pair.invweight
         softness = (1.0 - impedance) / impedance * weight
         v = [_sum(c * rates[k] for k, c in each.items()) for each in combines]
@@ -284,7 +284,7 @@ class Rows:
         line: Row = {dof + k: -x / angle for k, x in enumerate(turn)}
         v = Group([line], []).times(self._qd)[0]
         gap = most - angle - row.margin
-        impedance = _impedance(row, gap)
+        impedance = impedance_of(row, gap)
         K, B = row.gains(self._dt, self._contacts.refsafe)
         assert row.invweight is not None
         D = _stiffness((1.0 - impedance) / impedance * row.invweight, gap)
@@ -295,10 +295,10 @@ class Rows:
         v = sign * self._qd[dof]
         assert row.invweight is not None
         if loss is not None:
-            impedance = _impedance(row, 0.0)
+            impedance = impedance_of(row, 0.0)
             R = max((1.0 - impedance) / impedance * row.invweight, _LEAST_R)
             return Member(Huber(1.0 / R, loss), [{0: 1.0}], [-B * v])
-        impedance = _impedance(row, gap)
+        impedance = impedance_of(row, gap)
         D = _stiffness((1.0 - impedance) / impedance * row.invweight, gap)
         return Member(OneSided(D), [{0: sign}], [-B * v - K * impedance * gap])
 
@@ -314,7 +314,7 @@ class Rows:
     def _equality(self, rows: EqualityRows, J: list[Row], errors: Sequence[Any], drift: Sequence[Any]) -> Group:
         """Rows that are held together: their impedance is that of the norm of the errors."""
         size = abs(errors[0]) if len(errors) == 1 else np.sqrt(_sum(e * e for e in errors))
-        impedance = _impedance(rows, size)
+        impedance = impedance_of(rows, size)
         K, B = rows.gains(self._dt, self._contacts.refsafe)
         weights = [rows.invweight] * 3 + [rows.rotational] * 3
         R = [np.maximum((1.0 - impedance) / impedance * weight, _LEAST_R) for weight in weights]
@@ -435,8 +435,8 @@ def _stiffness(softness: Any, gap: Any) -> Any:
     return select(-gap, 1.0 / np.maximum(softness, _LEAST_R), 0.0)
 
 
-def _impedance(row: Softness, gap: Any) -> Any:
-    """I at a distance, by MuJoCo's `solimp`."""
+def impedance_of(row: Softness, gap: Any) -> Any:
+    """I at a distance, a scalar or an array, by MuJoCo's `solimp`."""
     dmin, dmax, width, middle, power = row.impedance
     if dmin == dmax or width <= _LEAST_R:
         return 0.5 * (dmin + dmax)

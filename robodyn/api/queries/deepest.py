@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from robodyn.algorithms.contacts.points import contact_points_task, contacts_of, parts_of
-from robodyn.algorithms.contacts.rows import POINT, regularisation
+from robodyn.algorithms.contacts.rows import POINT, impedance_of, regularisation
 from robodyn.algorithms.relative_motion import between
 from robodyn.core.model import Model
 from robodyn.engines.protocol import Engine
@@ -56,7 +56,9 @@ class Deepest:
         normal = [pair.gains(bounding, contacts.refsafe) for pair in pairs]
         tangent = [pair.gains(bounding, contacts.refsafe, pair.solreffriction if elliptic else None) for pair in pairs]
         self._margin = np.array([pair.margin for pair in pairs])[of_slots]
-        self._impedance = np.array([pair.impedance for pair in pairs])[of_slots].T
+        self._forms = {pair.impedance: pair for pair in pairs}
+        forms = list(self._forms)
+        self._form = np.array([forms.index(pair.impedance) for pair in pairs])[of_slots]
         constants = []
         for pair, (K, B), (_, B_t) in zip(pairs, normal, tangent, strict=True):
             factor, friction = regularisation(1.0, pair.condim, pair.friction[0], contacts), pair.friction
@@ -93,7 +95,10 @@ class Deepest:
         points[..., 0] = gap
         points[..., 1:10] = np.take_along_axis(every[..., 1:], chosen[..., None], 1)
         weight, K, *others = np.moveaxis(self._constants[chosen], -1, 0)
-        I = impedance(self._impedance[:, chosen], gap)
+        form, I = self._form[chosen], np.empty_like(gap)
+        for number, pair in enumerate(self._forms.values()):
+            same = form == number
+            I[same] = impedance_of(pair, gap[same])
         points[..., 10] = (1.0 - I) / I * weight
         points[..., 11] = K * I
         points[..., 12:] = np.stack(others, -1)
@@ -102,17 +107,6 @@ class Deepest:
 
 _SLOT = 10
 """Numbers of a slot of the query `contact_slots`."""
-
-
-def impedance(numbers: Array, gap: Array) -> Array:
-    """The impedance of rows at distances; `numbers` (5, ...) are those of `Softness.impedance` of each."""
-    dmin, dmax, width, middle, power = numbers
-    with np.errstate(all="ignore"):
-        x = np.minimum(np.abs(gap) / np.maximum(width, 1e-15), 1.0)
-        rising = x**power / middle ** (power - 1.0)
-        falling = 1.0 - (1.0 - x) ** power / (1.0 - middle) ** (power - 1.0)
-        found: Array = dmin + np.where(x > middle, falling, rising) * (dmax - dmin)
-    return np.where((dmin == dmax) | (width <= 1e-15), 0.5 * (dmin + dmax), found)
 
 
 def deepest_of(model: Model, bounding: float) -> Deepest:
