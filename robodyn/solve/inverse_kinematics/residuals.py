@@ -161,19 +161,22 @@ class Goals:
         self.bounds: list[Sequence[Any]] = []
         at = 0
         for aim in aims:
-            self.frames.append(self._frame(aim, numbers[at : at + 16]) if aim.targeted else IDENTITY)
+            turns = not aim.kind and bool(aim.turn or aim.bounds)
+            self.frames.append(target_frame(numbers[at : at + 16], turns) if aim.targeted else IDENTITY)
             at += 16 * aim.targeted
         for aim in aims:
             self.bounds.append(numbers[at : at + aim.bounds])
             at += aim.bounds
 
-    @staticmethod
-    def _frame(aim: Aim, T: Sequence[Any]) -> Transform:
-        pose = pose_from_world(T)
-        if aim.kind or not (aim.turn or aim.bounds):
-            return Transform(IDENTITY.E, pose.r)
-        straight = is_positive(NOT_A_POSE - deviation(pose.E, T[12:16]))
-        return Transform(orthonormal(scale(straight / straight, pose.E)), pose.r)
+
+def target_frame(T: Sequence[Any], turns: bool) -> Transform:
+    """The frame of a target matrix of 16 scalars, with orthonormal axes; NaN for a matrix that is no pose. `turns`:
+    False if its rotation does not count, and is left out."""
+    pose = pose_from_world(T)
+    if not turns:
+        return Transform(IDENTITY.E, pose.r)
+    straight = is_positive(NOT_A_POSE - deviation(pose.E, T[12:16]))
+    return Transform(orthonormal(scale(straight / straight, pose.E)), pose.r)
 
 
 class Scene:
@@ -313,12 +316,12 @@ class Scene:
         assert aim.axis is not None
         own, gaze = self._point(aim), aim.kind == "gaze"
         b = rotate_back(own.E, aim.axis)  # type: ignore[arg-type]
-        basis = [rotate_back(own.E, each) for each in _perpendicular_basis(aim.axis)]
+        basis = [rotate_back(own.E, each) for each in perpendicular_basis(aim.axis)]
         way = sub(goal.r, own.r)
         near = 1.0 / np.sqrt(dot(way, way) + _TINY)
         t = scale(near, way) if gaze else rotate_back(goal.E, aim.axis)  # type: ignore[arg-type]
         s, c = cross(b, t), dot(b, t)
-        e = _rotation_error(s, c, basis[0])
+        e = rotation_error(s, c, basis[0])
         motion = [add(w, scale(near, cross(t, v))) if gaze else w for w, v in self._motion(aim, own.r, slopes)]
         if not aim.bounds:
             for axis in basis:
@@ -373,7 +376,7 @@ class Scene:
                     rows.turned.append(total if len(which) == 1 else 0.5 * (total - 1.0))
 
 
-def _rotation_error(s: Vec3, c: Any, axis: Vec3) -> Any:
+def rotation_error(s: Vec3, c: Any, axis: Vec3) -> Any:
     """e_ang; `axis` selects the direction of rotation where it is half a turn."""
     lack = relu(_LEAST - (1.0 + c))
     return scale(np.sqrt(2.0 / (1.0 + c + lack)), add(s, scale(100.0 * lack, axis)))
@@ -394,9 +397,9 @@ def _turn(aim: Aim, own: Transform, target: Transform) -> tuple[Vec3, Any]:
 
 def _turns(aim: Aim, target: Transform, s: Vec3, c: Any, reference: Transform) -> list[tuple[float, Vec3, Any]]:
     """Weights and rotation axes of the rows, each with its error."""
-    basis = None if aim.axis is None else _perpendicular_basis(aim.axis)
+    basis = None if aim.axis is None else perpendicular_basis(aim.axis)
     axis: Any = target.E[:3] if basis is None else rotate_back(target.E, basis[0])
-    e: Any = _rotation_error(s, c, axis)
+    e: Any = rotation_error(s, c, axis)
     unit: list[Any] = [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)]
     if basis is None and aim.turns is None:
         return [(aim.turn, *each) for each in zip(unit, e, strict=True)]
@@ -409,7 +412,7 @@ def _turns(aim: Aim, target: Transform, s: Vec3, c: Any, reference: Transform) -
     return [(weight, each, dot(each, e)) for weight, each in weighted]
 
 
-def _perpendicular_basis(axis: Sequence[float]) -> tuple[Vec3, Vec3]:
+def perpendicular_basis(axis: Sequence[float]) -> tuple[Vec3, Vec3]:
     """Two unit vectors that form an orthogonal basis with a given unit vector."""
     least = np.eye(3)[int(np.argmin(np.abs(axis)))]
     one = np.cross(axis, least)

@@ -16,13 +16,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from robodyn.algorithms.constraints.terms import Terms, orthonormal
+from robodyn.algorithms.constraints.terms import Terms
 from robodyn.algorithms.definite import is_zero, product
 from robodyn.algorithms.energy import CENTER_OF_MASS, CENTER_OF_MASS_JACOBIAN
 from robodyn.algorithms.joint_limits import limits_of
 from robodyn.algorithms.kinematics import forward_kinematics, jacobian
 from robodyn.algorithms.manifold import joint_by_joint, unit
-from robodyn.algorithms.poses import NOT_A_POSE, deviation, quaternion_from_rotation
+from robodyn.algorithms.poses import quaternion_from_rotation
 from robodyn.algorithms.relative_motion import OfLink, between, pose_from_world
 from robodyn.algorithms.tasks import ScalarTask, Sized
 from robodyn.core.constraints.resolved import resolved_constraints
@@ -38,15 +38,13 @@ from robodyn.core.spatial import (
     matmul,
     rotate,
     rotate_back,
-    scale,
     sub,
     transpose,
 )
 from robodyn.internals.records import dataclass
+from robodyn.solve.inverse_kinematics.residuals import perpendicular_basis, rotation_error, target_frame
 
 _POSE, _JACOBIAN = forward_kinematics(True), jacobian("world")
-_OPPOSITE = 1e-4
-"""Value of 1 + cosine below which a direction is so nearly opposite to its target that an offset turns it."""
 _LEAST_ROW = 1e-5
 """Length of a row, relative to its terms, below which its entries are rounding errors in either precision."""
 _SOUND = 1e-30
@@ -189,7 +187,8 @@ class _Velocities:
         """Weight, row of the Jacobian, and wished velocity, of each row of a task."""
         n, goal, gain = self._model.nv, None, 0.0
         if self._form.targets:
-            goal, gain = self._goal(wish, k), self._given["gains"][k] / self._dt
+            goal = target_frame(self._given["goals"][16 * k : 16 * k + 16], bool(wish.turns))
+            gain = self._given["gains"][k] / self._dt
         if wish.link < 0:
             J, com = self._at(CENTER_OF_MASS_JACOBIAN, "J"), self._at(CENTER_OF_MASS, "com")
             error = [0.0] * 3 if goal is None else sub(goal.r, com)
@@ -202,7 +201,7 @@ class _Velocities:
         wanted = [v + gain * e for v, e in zip(twist, errors, strict=True)]
         columns = self._columns(wish, own, reference)
         if wish.axis is not None:
-            axes = [rotate_back(own.E, each) for each in _perpendicular(wish.axis)]
+            axes = [rotate_back(own.E, each) for each in perpendicular_basis(wish.axis)]
             return [(wish.turns[0], [_dot(axis, column[:3]) for column in columns], dot(axis, wanted)) for axis in axes]
         weights = [*wish.turns, *wish.moves]
         first = 0 if wish.turns else 3
@@ -223,15 +222,6 @@ class _Velocities:
             columns.append(column)
         return columns
 
-    def _goal(self, wish: Wish, k: int) -> Transform:
-        """The target, with orthonormal axes; NaN for a matrix that is no pose."""
-        T = self._given["goals"][16 * k : 16 * k + 16]
-        pose = pose_from_world(T)
-        if not wish.turns:
-            return Transform(IDENTITY.E, pose.r)
-        straight = is_positive(NOT_A_POSE - deviation(pose.E, T[12:16]))
-        return Transform(orthonormal(scale(straight / straight, pose.E)), pose.r)
-
     @staticmethod
     def _errors(wish: Wish, own: Transform, goal: Transform, reference: Transform) -> tuple[Any, Any]:
         """The rotation vector and the way to the target, in axes of the world or of the other link."""
@@ -243,10 +233,7 @@ class _Velocities:
             turn: Any = matmul(transpose(target.E), own.E)  # from the link's present axes to the wished ones
             return rotate(reference.E, quaternion_log(quaternion_from_rotation(turn))), way
         b, t = rotate_back(own.E, wish.axis), rotate_back(target.E, wish.axis)
-        c = dot(b, t)
-        lack = np.maximum(_OPPOSITE - (1.0 + c), 0.0)
-        pushed = add(cross(b, t), scale(100.0 * lack, rotate_back(own.E, _perpendicular(wish.axis)[0])))
-        return scale(np.sqrt(2.0 / (1.0 + c + lack)), pushed), way
+        return rotation_error(cross(b, t), dot(b, t), rotate_back(own.E, perpendicular_basis(wish.axis)[0])), way
 
     # Posture and limits.
 
@@ -310,11 +297,3 @@ def _kept(row: list[Any], size: Any) -> list[Any]:
 
 def _dot(axis: Any, column: Any) -> Any:
     return 0.0 if all(map(is_zero, column)) else dot(axis, column)
-
-
-def _perpendicular(axis: Sequence[float]) -> tuple[Any, Any]:
-    """Two unit vectors that form an orthogonal basis with a given unit vector."""
-    least = np.eye(3)[int(np.argmin(np.abs(axis)))]
-    one = np.cross(axis, least)
-    one /= np.linalg.norm(one)
-    return tuple(one.tolist()), tuple(np.cross(axis, one).tolist())
