@@ -22,7 +22,7 @@ from robodyn.core.model import Model
 from robodyn.internals.errors import UnavailableError
 
 BASE = ("V0", "dV0")
-BLOCK, AGAIN = 3, 2
+FIRST_BLOCK, NEXT_BLOCK = 3, 2
 """Iterations of a program; states that want more are gathered for the next ones, which take more looks. These are thus
 no larger than the first, and no robot has room for the first alone."""
 
@@ -48,13 +48,13 @@ def _looks(contacts: Contacts, again: bool) -> int:
 
 
 def contact_task(model: Model, bounding: float, inputs: tuple[str, ...] = ("q", "qd", "tau")) -> ScalarTask:
-    """Accelerations `qdd`, forces `f` on slots, and a bound of the relative `error` of the accelerations, after `BLOCK`
+    """Accelerations `qdd`, forces `f` on slots, and a bound of the relative `error` of the accelerations, after `FIRST_BLOCK`
     iterations.
 
     `bounding`: `Contacts.bounding` of the time step. `inputs`: also "f_ext", "inertia", "armature"; and "qdd",
-    accelerations from which `AGAIN` iterations start instead of those without contacts.
+    accelerations from which `NEXT_BLOCK` iterations start instead of those without contacts.
     """
-    return _task(_contacts(model).n_slots, bounding, BLOCK, _in_order(inputs))
+    return _task(_contacts(model).n_slots, bounding, FIRST_BLOCK, _in_order(inputs))
 
 
 def contact_answer(model: Model, inputs: tuple[str, ...], dt: float = 0.002) -> ScalarTask:
@@ -97,7 +97,7 @@ def _solved(
     given: Mapping[str, Sequence[Any]],
     at: OfLink,
     bounding: float,
-    iterations: int = BLOCK,
+    iterations: int = FIRST_BLOCK,
     **changed: Sequence[Any],
 ) -> _Solved:
     """`changed`: values of "tau" and "armature" that replace those of the call."""
@@ -114,8 +114,8 @@ def _solved(
     rows = Rows(model, given, at, b, bounding)
     start = [x + each for x, each in zip(given["qdd"], b, strict=True)] if "qdd" in given else None
     newton = Newton(H, force, rows.groups, start)
-    for k in range(AGAIN if "qdd" in given else iterations):
-        newton.step(_looks(contacts, "qdd" in given or k >= BLOCK))
+    for k in range(NEXT_BLOCK if "qdd" in given else iterations):
+        newton.step(_looks(contacts, "qdd" in given or k >= FIRST_BLOCK))
     forces, error = newton.finish()
     members = [id(member) for group in rows.groups for member in group.members]
     by_member = dict(zip(members, forces, strict=True))

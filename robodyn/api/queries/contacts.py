@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from robodyn.algorithms.contacts.tasks import AGAIN, BLOCK, contact_task, most_iterations
+from robodyn.algorithms.contacts.tasks import FIRST_BLOCK, NEXT_BLOCK, contact_task, most_iterations
 from robodyn.algorithms.tasks import ScalarTask
 from robodyn.api.queries.call import Call
 from robodyn.api.queries.core import Core
@@ -178,7 +178,7 @@ class _Rest:
 
     def solve(self, inputs: Mapping[str, Array], every: Mapping[str, Array], left: Array) -> None:
         """Improve the rows `left` of `every`."""
-        done, most_error = BLOCK, tolerance(every["error"].dtype)
+        done, most_error = FIRST_BLOCK, tolerance(every["error"].dtype)
         while left.size and done < self._most:
             n = left.size
             for name, array in self._given.items():
@@ -190,7 +190,7 @@ class _Rest:
                 self._engine.compose(self._task, given, found)
             for name, array in every.items():
                 array[left] = self._found[name][:n]
-            done += AGAIN
+            done += NEXT_BLOCK
             left = left[self._found["error"][:n] > most_error]
 
 
