@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import robodyn as rd
-from robodyn.algorithms.contacts.tasks import BLOCK, most_iterations
+from robodyn.algorithms.contacts.tasks import FIRST_BLOCK, NEXT_BLOCK, most_iterations
 from robodyn.internals.arguments import Array
 from tests.bench.runner import Page, Run
 from tests.bench.shared import robot
@@ -146,8 +146,8 @@ def _measured(name: str, make: Callable[..., rd.Model], options: dict[str, Any],
     us |= {key: took[key] / 1e3 / _LONG for key in ("rollout", "few")}
     ns = {dtype: took[dtype] / BATCH for dtype in _DTYPES}
     touching = float((dyn.contact_distances(states[0]) < 0.0).sum(axis=1).mean())
-    left = [_left(make(**options, iterations=n), forces, states) for n in range(BLOCK, _most(model), BLOCK)]
-    iterations = BLOCK * (1.0 + sum(left))
+    left = [_left(make(**options, iterations=n), forces, states) for n in range(FIRST_BLOCK, _most(model), NEXT_BLOCK)]
+    iterations = FIRST_BLOCK + NEXT_BLOCK * sum(left)
     slots = len(dyn.contact_distances(one[0]))
     return Case(name, slots, touching, left[0], iterations, ns, took["mujoco"] / BATCH, us)
 

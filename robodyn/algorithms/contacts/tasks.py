@@ -48,8 +48,8 @@ def _looks(contacts: Contacts, again: bool) -> int:
 
 
 def contact_task(model: Model, bounding: float, inputs: tuple[str, ...] = ("q", "qd", "tau")) -> ScalarTask:
-    """Accelerations `qdd`, forces `f` on slots, and a bound of the relative `error` of the accelerations, after `FIRST_BLOCK`
-    iterations.
+    """Accelerations `qdd`, forces `f` on slots, and a bound of the relative `error` of the accelerations, after
+    `FIRST_BLOCK` iterations.
 
     `bounding`: `Contacts.bounding` of the time step. `inputs`: also "f_ext", "inertia", "armature"; and "qdd",
     accelerations from which `NEXT_BLOCK` iterations start instead of those without contacts.

@@ -48,6 +48,7 @@ _CHUNK = 1024
 _HEAVIEST = 1e6
 """Largest damping."""
 _ALLOWED = "PoseTask, PositionTask, DirectionTask, RelativePoseTask, CoMTask, PostureTask"
+_CONTAINERS = frozenset((np.ndarray, list, tuple))
 _KEPT = 16
 """Forms of calls, and their settings, that are kept."""
 
@@ -433,7 +434,10 @@ class VelocityQueries:
 
 def _key(options: tuple[Any, ...], given: dict[str, Any]) -> Any:
     """What a plan depends on, by values and types: True is not 1 here. None for options that have no hash."""
-    key = tuple(map(_by_value, options)), tuple(map(type, options)), tuple(each is None for each in given.values())
+    types = tuple(map(type, options))
+    if not _CONTAINERS.isdisjoint(types):
+        options = tuple(map(_by_value, options))
+    key = options, types, tuple(each is None for each in given.values())
     try:
         hash(key)
     except TypeError:
