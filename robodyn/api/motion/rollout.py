@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,9 +146,8 @@ def _quick_step(
         return None
     if dyn._leaves_forces or [each for each in given.values() if each is not None]:
         return None  # the long way warns of forces that are left out
-    solver = step_solver(dyn, integrator, dt)
-    key, wanted = (integrator, solver.bounding), ("q_next", "qd_next")
-    found = prepared_state(dyn, key, solver, state, False, wanted, dt)
+    key, wanted = (integrator, model.contacts.bounding(dt)), ("q_next", "qd_next")
+    found = prepared_state(dyn, key, partial(step_solver, dyn, integrator, dt), state, False, wanted, dt)
     if found is None or not all(math.isfinite(np.vdot(each, each)) for each in found):
         return None
     return found

@@ -69,9 +69,9 @@ class ContactQueries(Core):
             raise ArgumentError(f"dt: got {brief(dt)}; wanted a time step above 0, in s")
         contacts = require_contacts(self, "contact_forward_dynamics")
         bounding, damped = contacts.bounding(seconds), "damping" in self.joint_forces
-        solver = Solver(self.engine, contacts, partial(contact_task, self.model, bounding), bounding)
+        make = partial(self._contact_solver, bounding)
         if not contacts.crowded and f_ext is None and inertia is None and dV0 is None and out is None:
-            found = prepared(self, ("qdd", bounding), solver, (q, qd, tau), damped, ("qdd", "f"))
+            found = prepared(self, ("qdd", bounding), make, (q, qd, tau), damped, ("qdd", "f"))
             if found is not None:
                 return found
         given = {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, "inertia": inertia, "dV0": dV0}
@@ -84,9 +84,13 @@ class ContactQueries(Core):
                 call.inputs["tau"] = call.inputs["tau"] - self._damping(call) * call.inputs["qd"]
         results = call.results({"qdd": (self.model.nv,), "f": (len(contacts.slot_pairs), 3)})
         if call.batch:
-            solution = solver.solve(call.inputs, results)
+            solution = make().solve(call.inputs, results)
             warn_of_rows("contact_forward_dynamics", ~solution.converged & solution.finite, call.leading, contacts)
         return cast(tuple[Array, Array], call.finish(results))
+
+    def _contact_solver(self, bounding: float) -> Solver:
+        contacts = require_contacts(self, "contact_forward_dynamics")
+        return Solver(self.engine, contacts, partial(contact_task, self.model, bounding), bounding)
 
 
 @dataclass(frozen=True)
@@ -255,7 +259,7 @@ class Blocks:
 def prepared(
     dyn: Core,
     key: tuple[Any, ...],
-    solver: Solver,
+    make: Callable[[], Solver],
     state: Sequence[Any],
     damped: bool,
     wanted: tuple[str, str],
@@ -266,7 +270,7 @@ def prepared(
     Args:
         dyn: the `Dynamics`, which has contacts.
         key: tells tasks apart.
-        solver: of the task.
+        make: makes the solver of the task, where no call is kept.
         state: q, qd, tau.
         damped: True if damping is subtracted from tau.
         wanted: names of the results.
@@ -289,7 +293,7 @@ def prepared(
         inputs = {name: np.zeros((1, n), dtype) for name, n in zip(_STATE, (model.nq, model.nv, model.nv), strict=True)}
         if dt is not None:
             inputs["dt"] = np.zeros(1, dtype)
-        call = Blocks(solver, inputs, {})
+        call = Blocks(make(), inputs, {})
         if call.bound is None:
             return None
         if len(kept) >= _MOST_KEPT:
