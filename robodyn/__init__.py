@@ -83,6 +83,10 @@ if TYPE_CHECKING:
     from robodyn.io.builders.xacro import load_xacro
     from robodyn.io.conventions.converter import converter
     from robodyn.io.conventions.order import JointOrder
+    from robodyn.solve.identification.differentiation import differentiate
+    from robodyn.solve.identification.excitation import ExcitingTrajectory, exciting_trajectory
+    from robodyn.solve.identification.identify import identify
+    from robodyn.solve.identification.result import Identification
     from robodyn.solve.inverse_kinematics.report import IKReport
     from robodyn.solve.inverse_kinematics.solver import InverseKinematics
     from robodyn.solve.inverse_kinematics.tasks import (
@@ -111,9 +115,11 @@ _HOME = {
     "DirectionTask": "solve.inverse_kinematics.tasks",
     "DistanceTask": "solve.inverse_kinematics.tasks",
     "Dynamics": "api.dynamics",
+    "ExcitingTrajectory": "solve.identification.excitation",
     "GazeTask": "solve.inverse_kinematics.tasks",
     "HeightField": "core.shapes",
     "IKReport": "solve.inverse_kinematics.report",
+    "Identification": "solve.identification.result",
     "InverseKinematics": "solve.inverse_kinematics.solver",
     "JointOrder": "io.conventions.order",
     "Lock": "core.constraints.kinds",
@@ -137,11 +143,14 @@ _HOME = {
     "auto_tree": "io.builders.auto_tree",
     "build_model": "io.builders.assemble",
     "converter": "io.conventions.converter",
+    "differentiate": "solve.identification.differentiation",
+    "exciting_trajectory": "solve.identification.excitation",
     "exp": "api.queries.poses",
     "exp_gradient": "api.queries.poses",
     "external_force": "api.queries.external",
     "fit_spheres": "io.builders.sphere_fitting",
     "from_pinocchio": "io.builders.pinocchio",
+    "identify": "solve.identification.identify",
     "load": "io.builders.load_any",
     "load_description": "io.builders.robot_descriptions",
     "load_mjcf": "io.builders.mjcf",
@@ -215,9 +224,11 @@ __all__ = [
     "DirectionTask",
     "DistanceTask",
     "Dynamics",
+    "ExcitingTrajectory",
     "GazeTask",
     "HeightField",
     "IKReport",
+    "Identification",
     "InverseKinematics",
     "JointForcesWarning",
     "JointOrder",
@@ -250,12 +261,15 @@ __all__ = [
     "build_model",
     "conventions",
     "converter",
+    "differentiate",
+    "exciting_trajectory",
     "exp",
     "exp_gradient",
     "external_force",
     "fit_spheres",
     "from_pinocchio",
     "hardware",
+    "identify",
     "inertial_parameters",
     "load",
     "load_description",

@@ -56,7 +56,7 @@ def base_parameters(dyn: Dynamics, states: int | None, rng: object) -> BaseParam
         qd, qdd = generator.standard_normal((2, n, model.nv))
         return np.asarray(dyn.regressor(q, qd, qdd), np.float64).reshape(-1, columns)
 
-    base = _basis(rows(n))
+    base = basis(rows(n))
     others = rows(max(minimum // 4, 1))
     error = np.abs(others[:, base.columns] @ base.matrix - others).max(initial=0.0)
     if not error <= 1e-7 * np.abs(others).max(initial=0.0):
@@ -67,8 +67,11 @@ def base_parameters(dyn: Dynamics, states: int | None, rng: object) -> BaseParam
     return base
 
 
-def _basis(Y: Array) -> BaseParameters:
-    """Basis of the columns of Y: the columns independent of previous ones, and the coefficients of all columns."""
+def basis(Y: Array, strict: bool = True) -> BaseParameters:
+    """Basis of the columns of Y: the columns independent of previous ones, and the coefficients of all columns.
+
+    `strict`: refuse a column that is neither; else it counts as dependent, as of measured data that hardly tell it.
+    """
     sizes = np.linalg.norm(Y, axis=0)
     used = np.flatnonzero(sizes > 1e-12 * sizes.max(initial=0.0))
     scaled: Array = np.linalg.qr(Y[:, used] / sizes[used], mode="r")  # type: ignore[assignment]  # columns depend on each other as before
@@ -82,7 +85,7 @@ def _basis(Y: Array) -> BaseParameters:
         if size > _INDEPENDENT:
             basis[:, len(chosen)] = remainder / size
             chosen.append(k)
-        elif size > _DEPENDENT:
+        elif strict and size > _DEPENDENT:
             raise NumericalError(
                 f"base_parameters: parameter {int(used[k])} is neither independent of those before it nor a "
                 f"combination of them: {size:.1e} of its column is left; give more states"

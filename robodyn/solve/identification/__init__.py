@@ -1,0 +1,1 @@
+"""Identification of inertial parameters, armature and friction from measured motions and torques."""

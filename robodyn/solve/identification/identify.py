@@ -1,0 +1,228 @@
+"""Identifies inertial parameters, armature and friction of a robot from measured motions and torques."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from robodyn.api.dynamics import Dynamics
+from robodyn.core.model import Model
+from robodyn.internals import strict_types
+from robodyn.internals.arguments import Array, broadcast_leading, finite_real, flag, real_array, require_finite
+from robodyn.internals.errors import ArgumentError
+from robodyn.internals.messages import brief
+from robodyn.solve.identification.base import Estimate, estimate
+from robodyn.solve.identification.consistent import constrained
+from robodyn.solve.identification.prior import coefficients, nominal, whitened
+from robodyn.solve.identification.result import Identification
+from robodyn.solve.identification.rows import Samples, Unknowns, factor
+from robodyn.solve.identification.stribeck import find_speeds
+
+_LEAST_NOISE = 1e-9
+"""Of a joint, relative to its torques: data of a simulation may have none."""
+_POSITIVE = 1e-3
+"""A first guess of a coefficient that is zero, relative to what is expected of it."""
+
+
+def identify(
+    model: Model,
+    q: ArrayLike,
+    qd: ArrayLike,
+    qdd: ArrayLike,
+    tau: ArrayLike,
+    *,
+    friction: bool | str = True,
+    armature: bool = True,
+    consistent: bool = True,
+    prior: Model | None = None,
+    prior_weight: float = 1e-3,
+    measured: Sequence[str] | Array | None = None,
+    noise: ArrayLike | None = None,
+    f_ext: ArrayLike | None = None,
+    targets: ArrayLike | None = None,
+    active: ArrayLike | None = None,
+) -> Identification:
+    """Inertial parameters, armature and friction of joints, from measured motions and torques.
+
+    Torques are linear in them: tau = Y x (Atkeson, An and Hollerbach 1986). Equations are weighed by the noise of each
+    joint, which is estimated from a first solution where it is not given. Only some combinations of parameters can be
+    felt, the base parameters; these come with their covariance. All others stay near the prior. Of robots with
+    constraints (closed loops, feet) those equations are used in which no constraint force occurs.
+
+    Args:
+        model: the robot. Its joints, frames and gravity are taken as they are.
+        q, qd, qdd: (..., nq), (..., nv), (..., nv) positions, velocities and accelerations, rad and m. Leading axes
+            are samples, in any order. `rd.differentiate` makes them of noisy logs.
+        tau: (..., nv) generalised forces of the drives, N m and N; of a floating base the wrench on it: zero in
+            flight, and where feet are constraints.
+        friction: True for a viscous and a dry coefficient of each joint; "stribeck" for a dry friction that is larger
+            at low speed, (f + s exp(-(qd/v)^2)) sign(qd), with s and v of each joint unknown, too; False to take the
+            model's damping and friction as known.
+        armature: False to take the model's armature as known.
+        consistent: True for parameters that bodies can have (a positive definite pseudo-inertia, and coefficients that
+            are not negative), the minimiser of a convex problem; False for least squares alone.
+        prior: a model of the same tree whose parameters are the best guess; None for `model`. Bodies that are flat or
+            without mass are thickened.
+        prior_weight: how firm the guess is: a deviation of 1/sqrt(prior_weight) of a body by
+            `inertial_parameters.deviation_metric` is as improbable as a standard deviation of the noise of one torque.
+        measured: names of joints or of velocities whose tau was measured, or bools (nv,); None for all. Other torques
+            are unknown, and may be NaN.
+        noise: standard deviation of the noise of tau, one number or (nv,), N m and N; None to estimate it.
+        f_ext: (..., n_bodies, 6) measured external forces, as in `inverse_dynamics`.
+        targets, active: of the model's constraints, as in `constrained_forward_dynamics`.
+
+    Raises:
+        ArgumentError: shapes or values that are not possible, not more equations than base parameters, or a prior of
+            another tree.
+        NumericalError: the convex problem was not solved.
+    """
+    unknowns = Unknowns(model, _kinds(friction, flag("armature", armature)))
+    dyn = Dynamics(model, joint_forces=())
+    hidden = np.zeros(model.nv, bool) if measured is None else ~dyn._actuated(measured)
+    given = {"q": q, "qd": qd, "qdd": qdd, "tau": tau, "f_ext": f_ext, "targets": targets, "active": active}
+    samples = _samples(dyn, unknowns, given, hidden)
+    guess = _prior(model if prior is None else prior, model)
+    weight = finite_real(prior_weight)
+    if weight is None or weight <= 0.0:
+        raise ArgumentError(f"prior_weight: got {brief(prior_weight)}; wanted a positive number")
+    within = flag("consistent", consistent)
+    typical = np.sqrt(np.mean(samples.tau**2, axis=0))
+    typical = np.where(typical > 0.0, typical, typical.max(initial=0.0) or 1.0)
+    if "stribeck" in unknowns.kinds:
+        find_speeds(samples, typical)
+    found, spread = _weighed(samples, _noise(noise, model.nv), typical)
+    x = _solution(samples, found, guess, weight, within)
+    return _result(samples, found, spread, x)
+
+
+def _kinds(friction: Any, armature: bool) -> tuple[str, ...]:
+    if strict_types.text_or_none(friction) == "stribeck":
+        resistance: tuple[str, ...] = ("damping", "friction", "stribeck")
+    elif strict_types.is_a(friction, bool, np.bool_):
+        resistance = ("damping", "friction") if friction else ()
+    else:
+        raise ArgumentError(f'friction: got {brief(friction)}; wanted True, False or "stribeck"')
+    return ("armature",) * armature + resistance
+
+
+def _noise(given: Any, nv: int) -> Array | None:
+    if given is None:
+        return None
+    number = finite_real(given)
+    array = np.full(nv, number) if number is not None else real_array("noise", given, (nv,), np.float64)
+    if array.shape != (nv,) or not (np.isfinite(array) & (array > 0.0)).all():
+        raise ArgumentError(f"noise: got {brief(given)}; wanted a positive number, or {nv} of them")
+    return array
+
+
+def _samples(dyn: Dynamics, unknowns: Unknowns, given: dict[str, Any], hidden: Array) -> Samples:
+    """Read the measurements, and take from the torques what is known of them."""
+    model = dyn.model
+    shapes = {name: dyn.argument_shapes[name] for name in given if given[name] is not None}
+    arrays = {
+        name: real_array(name, given[name], shape, np.float64, flags=name == "active") for name, shape in shapes.items()
+    }
+    if hidden.any():
+        arrays["tau"] = np.where(hidden, 0.0, arrays["tau"])
+    for name, array in arrays.items():
+        require_finite(name, array, len(shapes[name]))
+    leading = broadcast_leading({name: (array, len(shapes[name])) for name, array in arrays.items()})
+    count = int(np.prod(leading))
+    flat: dict[str, Array | None] = dict.fromkeys(given)
+    for name, array in arrays.items():
+        flat[name] = np.broadcast_to(array, (*leading, *shapes[name])).reshape(count, *shapes[name])
+    q, qd, qdd, tau = (np.asarray(flat[name]) for name in ("q", "qd", "qdd", "tau"))
+    known = np.zeros_like(tau)
+    if flat["f_ext"] is not None:
+        known += dyn.inverse_dynamics(q, qd, qdd, f_ext=flat["f_ext"]) - dyn.inverse_dynamics(q, qd, qdd)
+    if "armature" not in unknowns.kinds:
+        known += model.armature * qdd
+    if "friction" not in unknowns.kinds:
+        known += model.damping * qd + model.friction * np.sign(qd)
+    tau = np.where(hidden, 0.0, tau - known)
+    return Samples(dyn, unknowns, (model.normalize(q), qd, qdd), tau, hidden, (flat["targets"], flat["active"]))
+
+
+def _prior(prior: Any, model: Model) -> Model:
+    if not isinstance(prior, Model) or prior.body_names != model.body_names or prior.nv != model.nv:
+        raise ArgumentError(f"prior: got {brief(prior)}; wanted a model with the bodies and joints of {model.name!r}")
+    return prior
+
+
+def _weighed(samples: Samples, noise: Array | None, typical: Array) -> tuple[Estimate, Array]:
+    """Least squares in units of the noise, and the noise (nv,). An unknown one is that of a first solution: of each
+    joint, or where rows mix joints the same share of the torques of all."""
+    if noise is not None:
+        return estimate(*factor(samples, noise)), noise
+    found = estimate(*factor(samples, typical))
+    spread = np.maximum(np.sqrt(found.misfit), _LEAST_NOISE) * typical
+    if not samples.mixed:
+        x = np.zeros(samples.unknowns.count)
+        x[found.base.columns] = found.values
+        # As many equations as base parameters are lost to the fit, the same share of each joint's.
+        share = found.rows / (found.rows - found.base.rank)
+        spread = np.maximum(np.sqrt(share) * samples.errors(x), _LEAST_NOISE * typical)
+    return estimate(*factor(samples, spread)), spread
+
+
+def _solution(samples: Samples, found: Estimate, prior: Model, weight: float, consistent: bool) -> Array:
+    """All unknowns (p,): least squares, with the prior for what is not felt."""
+    unknowns, bodies = samples.unknowns, samples.unknowns.model.n_bodies
+    inertia = nominal(prior)
+    guess, scale = coefficients(prior, unknowns, samples.motion[1], samples.motion[2], samples.tau)
+    start = np.concatenate((inertia.ravel(), np.maximum(guess, _POSITIVE * scale) if consistent else guess))
+    P = np.zeros((6 * bodies + start.size, start.size))
+    for k, block in enumerate(whitened(inertia)):
+        P[16 * k : 16 * k + 16, 10 * k : 10 * k + 10] = block
+    rest = np.arange(guess.size)
+    P[16 * bodies + rest, 10 * bodies + rest] = 1.0 / (np.abs(guess) + scale)
+    P *= np.sqrt(weight)
+    if consistent:
+        return constrained(found.R, found.d, P, start, bodies)
+    A, b = np.vstack((found.R, P)), np.concatenate((found.d, P @ start))
+    sizes = np.linalg.norm(A, axis=0)
+    return np.asarray(np.linalg.lstsq(A / sizes, b, rcond=None)[0] / sizes)
+
+
+def _result(samples: Samples, found: Estimate, spread: Array, x: Array) -> Identification:
+    unknowns, base = samples.unknowns, found.base
+    model = unknowns.model
+    fields: dict[str, Any] = {"inertia": x[: unknowns.inertial].reshape(-1, 10)}
+    # Of a joint and those that mimic it, the joint has the sum.
+    widths = np.diff([*model.v_start.tolist(), model.nv_tree])
+    own = np.flatnonzero(np.repeat(model.mimics < 0, widths))
+    for kind in set(unknowns.kinds) - {"stribeck"}:
+        fields[f"tree_{kind}"] = np.zeros(model.nv_tree)
+        fields[f"tree_{kind}"][own] = unknowns.per_velocity(x, kind)
+    # The variance of a parameter is finite if its unit vector is a combination of the rows of the base matrix.
+    combination = np.linalg.lstsq(base.matrix.T, np.eye(unknowns.count), rcond=None)[0]
+    apart = np.abs(base.matrix.T @ combination - np.eye(unknowns.count)).max(axis=0, initial=0.0) < 1e-6
+    variance = np.einsum("bp,bc,cp->p", combination, found.covariance, combination)
+    felt = np.abs(base.matrix).max(axis=0, initial=0.0) > 0.0
+    errors = np.full(model.nv, np.nan) if samples.mixed else np.where(samples.hidden, np.nan, samples.errors(x))
+    stribeck = None
+    if "stribeck" in unknowns.kinds:
+        speeds = np.ones(model.nv)
+        speeds[unknowns.joints] = samples.speeds
+        stribeck = np.column_stack((unknowns.per_velocity(x, "stribeck"), speeds))
+    return Identification(
+        model=replace(model, **fields),
+        names=unknowns.names,
+        values=x,
+        standard_deviation=np.where(apart, np.sqrt(variance), np.inf),
+        base_names=tuple(unknowns.names[k] for k in base.columns),
+        base_values=found.values,
+        covariance=found.covariance,
+        base_matrix=base.matrix,
+        unseen=tuple(name for name, there in zip(unknowns.names, felt, strict=True) if not there),
+        noise=np.where(samples.hidden, 0.0, spread),
+        misfit=float(np.sqrt(found.misfit)),
+        torque_error=errors,
+        condition=found.condition,
+        samples=samples.count,
+        stribeck=stribeck,
+    )
