@@ -39,7 +39,7 @@ def identify(
     armature: bool = True,
     consistent: bool = True,
     prior: Model | None = None,
-    prior_weight: float = 1e-3,
+    prior_weight: float = 1.0,
     measured: Sequence[str] | Array | None = None,
     noise: ArrayLike | None = None,
     f_ext: ArrayLike | None = None,

@@ -407,6 +407,34 @@ def ik(
         raise typer.Exit(1)
 
 
+@_declare(
+    help="Identify a robot: masses, centres of mass, inertias, armature and friction from a log of motions and torques."
+    "\n\nLOG is .npz (keys q, tau, and qd and qdd or --rate), .npy or .csv, as for states. OUT is as for convert."
+)
+def identify(
+    context: typer.Context,
+    file: File,
+    log: Annotated[str, typer.Argument(metavar="LOG", help="Samples of q and tau.", show_default=False)],
+    reading: Options = NONE,
+    rate: Annotated[
+        float | None, typer.Option(min=1e-9, metavar="HZ", help="Samples a second: q is differentiated.")
+    ] = None,
+    cutoff: Annotated[
+        float | None, typer.Option(min=1e-9, metavar="HZ", help="With --rate: what is faster counts as noise.")
+    ] = None,
+    armature: Annotated[bool, typer.Option(help="Look for armature.")] = True,
+    friction: Annotated[bool, typer.Option(help="Look for damping and dry friction.")] = True,
+    stribeck: Annotated[bool, typer.Option("--stribeck", help="Dry friction may be larger at low speed.")] = False,
+    consistent: Annotated[bool, typer.Option(help="Only parameters that bodies can have.")] = True,
+    out: Annotated[str | None, typer.Option(metavar="OUT", help="Write the robot: .urdf, .xml, .mjcf or .npz.")] = None,
+    json: Json = False,
+) -> None:
+    """Identify the parameters of a robot."""
+    from robodyn.tools.cli import identify as cli_identify
+
+    cli_identify.run(_load(file, **reading), context.params)
+
+
 @_declare()
 def queries(json: Json = False) -> None:
     """List all queries."""
