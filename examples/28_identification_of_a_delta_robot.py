@@ -1,7 +1,7 @@
 """Identification with closed loops: what a Delta robot's three motors tell of its inertial parameters.
 
 Of an open tree tau = Y pi, with a force at every joint. In closed loops tau + J' lambda = Y pi, and nobody measures
-lambda. The columns of N span the motions that the loops leave: J N = 0, so that N' S tau_motors = N' Y pi.
+lambda: `identify` uses the combinations of torques in which lambda does not occur.
 """
 
 from __future__ import annotations
@@ -37,16 +37,14 @@ def recorded(dyn: rd.Dynamics, rng: np.random.Generator, runs: int) -> tuple[np.
     tau = np.zeros_like(qd)
     tau[:, drives] = KP * (wanted[kept].reshape(q.shape) - q)[:, coordinates] - KD * qd[:, drives]
     qdd, _ = dyn.constrained_forward_dynamics(q, qd, tau)
-    return q, qd, qdd, tau[:, drives]
+    return q, qd, qdd, tau
 
 
-def through_loops(dyn: rd.Dynamics, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:
-    """Regressors (samples, motors, parameters) of the torques of the motors."""
-    drives = [dyn.model.velocity_names.index(name) for name in MOTORS]
-    _, sizes, V = np.linalg.svd(dyn.constraint_jacobian(q))
-    assert sizes.min() > 1e-3, "near a singular configuration the loops leave more than the motors move"
-    N = V[:, sizes.shape[1] :]  # transposed: (samples, motions, nv)
-    return np.linalg.solve(N[:, :, drives], N @ dyn.regressor(q, qd, qdd))
+def drives_torques(model: rd.Model, q: np.ndarray, qd: np.ndarray, qdd: np.ndarray) -> np.ndarray:
+    """Torques (samples, motors) that a motion takes, if only the motors drive."""
+    dyn = rd.Dynamics(model, joint_forces=())
+    tau, _ = dyn.constrained_inverse_dynamics(q, qd, qdd, actuated=list(MOTORS))
+    return tau[:, [model.velocity_names.index(name) for name in MOTORS]]
 
 
 def rms(values: np.ndarray) -> float:
@@ -58,38 +56,25 @@ def main() -> None:
     dyn, pi, rng = rd.Dynamics(model, joint_forces=()), model.inertia.ravel(), np.random.default_rng(0)
     *motion, tau = recorded(dyn, rng, 6)
     *other, tau_other = recorded(dyn, rng, 2)
-    Y, Y_other = through_loops(dyn, *motion), through_loops(dyn, *other)
     print(f"{len(tau)} samples of {len(MOTORS)} motors, {rms(tau):.2f} N m in the mean; {len(tau_other)} to judge by")
-    print(f"N' Y pi and the motors' torques differ by at most {np.abs(Y @ pi - tau).max():.0e} N m")
 
-    # Torques change along some combinations of parameters alone: these are the base parameters.
-    U, sizes, V = np.linalg.svd(Y.reshape(-1, pi.size), full_matrices=False)
-    rank = int((sizes > 1e-8 * sizes[0]).sum())
-    U, base, least, rest = U[:, :rank], V[:rank], sizes[rank - 1] / sizes[0], sizes[rank] / sizes[0]
-    true = base @ pi
-    print(f"of {pi.size} parameters {rank} combinations can be felt: singular values to {least:.0e}, then {rest:.0e}")
+    # The rows of N span the motions that the loops leave: N tau = N Y pi, without forces of the loops.
+    found = rd.identify(model, *motion, tau, friction=False, armature=False, consistent=False, noise=1.0)
+    off = np.abs(found.base_values - found.base_matrix @ pi).max() / np.abs(found.base_values).max()
+    print(f"of {pi.size} parameters {len(found.base_values)} combinations can be felt, condition {found.condition:.0f}")
     print(f"(were the loops open and all joints measured: {dyn.base_parameters().rank})")
+    print(f"without noise: base parameters are found to {off:.0e}")
 
-    found = U.T @ tau.ravel() / sizes[:rank]
-    off, error = np.abs(found - true).max() / np.abs(true).max(), np.abs(Y_other @ base.T @ found - tau_other).max()
-    print(f"without noise: base parameters are found to {off:.0e}, other torques predicted to {error:.0e} N m")
+    drives = [model.velocity_names.index(name) for name in MOTORS]
+    noisy = tau.copy()
+    noisy[:, drives] += NOISE * rng.standard_normal((len(tau), len(drives)))
+    estimate = rd.identify(model, *motion, noisy, friction=False, armature=False)
+    error = rms(drives_torques(estimate.model, *other) - tau_other[:, drives])
+    print(f"noise of {NOISE} N m: {error:.4f} N m off the true torques of other motions")
 
-    noisy, noisy_other = (torque + NOISE * rng.standard_normal(torque.shape) for torque in (tau, tau_other))
-    estimate = U.T @ noisy.ravel() / sizes[:rank]
-    predicted = Y_other @ base.T @ estimate
-    left, error_of_noisy = rms(predicted - noisy_other), rms(predicted - tau_other)
-    # Deviations in units of what noise explains: each base parameter adds one, in the mean.
-    chi_square = float(np.sum((sizes[:rank] * (estimate - true) / NOISE) ** 2))
-    print(f"noise of {NOISE} N m: {left:.4f} N m off other measured torques, {error_of_noisy:.4f} off the true ones")
-    print(
-        f"deviations of the base parameters: chi square {chi_square:.1f}, {rank} +- {np.sqrt(2.0 * rank):.1f} expected"
-    )
-
-    assert np.abs(Y @ pi - tau).max() < 1e-12
-    assert rest < 1e-4 * least, "no gap between what is felt and what is not"
-    assert off < 1e-8 and error < 1e-9, f"base parameters are off by {off:.1e}, torques by {error:.1e} N m"
-    assert abs(left / NOISE - 1.0) < 0.1 and error_of_noisy < 0.25 * NOISE, f"{left} N m left of {NOISE} N m"
-    assert abs(chi_square - rank) < 4.0 * np.sqrt(2.0 * rank), f"chi square {chi_square}"
+    assert off < 1e-6, f"base parameters are off by {off:.1e}"
+    assert error < 0.25 * NOISE, f"{error} N m"
+    assert rd.inertial_parameters.physically_consistent(estimate.model.inertia).all()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import robodyn as rd
 from robodyn.core.joints import KINDS
 from robodyn.inertial_parameters import from_pseudo_inertia, physically_consistent, pseudo_inertia
 from robodyn.solve.identification.consistent import constrained
-from robodyn.solve.identification.prior import nominal, whitened
+from robodyn.solve.identification.prior import Guess, nominal
 
 ARM = rd.load_urdf(robots.own("arm7"))
 
@@ -93,15 +93,11 @@ def test_consistent_parameters_are_the_optimum_of_clarabel():
 
     rng, bodies = np.random.default_rng(4), 3
     inertia = nominal(robots.tree(2, bodies))
-    start = np.concatenate((inertia.ravel(), [0.1, 0.2]))
+    guess = Guess(inertia, np.array([0.1, 0.2]), np.array([1.0, 1.0]))
+    start = guess.start
     R = np.triu(rng.standard_normal((start.size, start.size)))
     d = R @ (start + 0.5 * rng.standard_normal(start.size) * np.abs(start).max())
-    P = np.zeros((16 * bodies + 2, start.size))
-    for k, block in enumerate(whitened(inertia)):
-        P[16 * k : 16 * k + 16, 10 * k : 10 * k + 10] = block
-    P[-2:, -2:] = np.eye(2)
-    found = constrained(R, d, P, start, bodies)
-    A, b = np.vstack((R, P)), np.concatenate((d, P @ start))
+    found = constrained(R, d, guess, 1e-9)
     rows = []
     upper = [(i, j) for j in range(4) for i in range(j + 1)]
     for k in range(bodies):
@@ -116,11 +112,11 @@ def test_consistent_parameters_are_the_optimum_of_clarabel():
     cones = [clarabel.PSDTriangleConeT(4)] * bodies + [clarabel.NonnegativeConeT(2)]
     G = np.vstack(rows)
     problem = clarabel.DefaultSolver(
-        sparse.csc_matrix(np.triu(A.T @ A)), -A.T @ b, sparse.csc_matrix(G), np.zeros(len(G)), cones, settings
+        sparse.csc_matrix(np.triu(R.T @ R)), -R.T @ d, sparse.csc_matrix(G), np.zeros(len(G)), cones, settings
     )
     wanted = np.array(problem.solve().x)
-    assert not physically_consistent(np.linalg.lstsq(A, b, rcond=None)[0][: 10 * bodies].reshape(-1, 10)).all()
-    value, least = (0.5 * np.sum((A @ x - b) ** 2) for x in (found, wanted))
+    assert not physically_consistent(np.linalg.solve(R, d)[: 10 * bodies].reshape(-1, 10)).all()
+    value, least = (0.5 * np.sum((R @ x - d) ** 2) for x in (found, wanted))
     assert value <= least * (1.0 + 1e-6) and value >= least * (1.0 - 1e-6)
     assert np.abs(found - wanted).max() < 1e-3 * np.abs(wanted).max()
     assert physically_consistent(found[: 10 * bodies].reshape(-1, 10)).all() and (found[10 * bodies :] > 0.0).all()
@@ -133,7 +129,9 @@ def test_torques_that_are_not_measured_are_not_used():
     tau = torques(true, *given)
     names = list(ARM.velocity_names)
     tau[:, 2] = np.nan
-    found = rd.identify(ARM, *given, tau, measured=[name for name in names if name != names[2]], noise=0.1)
+    found = rd.identify(
+        ARM, *given, tau, measured=[name for name in names if name != names[2]], noise=0.1, prior_weight=1e-6
+    )
     assert np.isnan(found.torque_error[2]) and found.noise[2] == 0.0
     assert f"{names[2]}.damping" in found.unseen
     other = motion(true, rng, 20)

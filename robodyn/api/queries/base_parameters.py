@@ -19,6 +19,8 @@ _ROWS = 5
 _DEPENDENT, _INDEPENDENT = 1e-9, 1e-6
 """Thresholds for the relative norm of a column after projecting out the previous ones. Below the first the column is
 dependent, above the second independent; a norm in between raises."""
+_NOTHING = 1e-12
+"""Columns that are smaller, relative to the largest, are zero; of measured data those below `_DEPENDENT`."""
 _LEFT_OUT = 1e-9
 """Smaller coefficients, relative to the largest of their column, are rounding errors and become zero."""
 
@@ -73,7 +75,7 @@ def basis(Y: Array, strict: bool = True) -> BaseParameters:
     `strict`: refuse a column that is neither; else it counts as dependent, as of measured data that hardly tell it.
     """
     sizes = np.linalg.norm(Y, axis=0)
-    used = np.flatnonzero(sizes > 1e-12 * sizes.max(initial=0.0))
+    used = np.flatnonzero(sizes > (_NOTHING if strict else _DEPENDENT) * sizes.max(initial=0.0))
     scaled: Array = np.linalg.qr(Y[:, used] / sizes[used], mode="r")  # type: ignore[assignment]  # columns depend on each other as before
     chosen: list[int] = []
     basis = np.empty_like(scaled)

@@ -1,88 +1,111 @@
-"""Least squares over parameters that bodies can have, by a barrier method.
+"""Least squares over parameters that bodies can have, near a guess: a convex problem.
 
-The problem is convex (Wensing, Kim and Slotine 2018): minimise |R x - d|^2 / 2 + |P (x - x0)|^2 / 2 where the
-pseudo-inertia J_i(x) of each body is positive definite and coefficients of joints are positive. The barrier adds
--mu log det J_i and -mu log x_j; mu falls until 4 mu for a body and mu for a coefficient, which bound the distance from
-the minimum (Boyd and Vandenberghe, Convex Optimization, 2004, section 11.2), are small. Every Newton step is a
-least-squares problem of its own, since the Hessian of -log det J is B' B with columns vec(L^-1 E_k L^-T), J = L L'.
+    minimise  |R x - d|^2 / 2 + w sum over bodies of (tr(P_i^-1 J_i) - log det J_i) + |(c - c0) / s|^2 w / 2
+
+J_i is the pseudo-inertia of body i, which is linear in x, and P_i that of the guess; c are coefficients of joints. The
+sum is, but for a constant, the entropic divergence of Lee, Wensing and Park (2020): zero at the guess, infinite where a
+body cannot exist, the same in all frames and units. Coefficients are kept positive by -mu log c. mu falls until it does
+not matter, and w from as high to what is asked for (Boyd and Vandenberghe, Convex Optimization, 2004, section 11.3).
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from robodyn.core.inertial_parameters import pseudo_inertia
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import NumericalError
-from robodyn.solve.identification.prior import whitened
+from robodyn.solve.identification.prior import Guess, whitened
 
 _FALL = 0.1
 """What the factor mu of the barrier is multiplied by."""
-_STEPS, _HALVINGS = 60, 60
+_STEPS, _HALVINGS = 100, 60
 _DECREMENT = 1e-3
-"""Newton's method ends for one mu when the expected decrease, relative to mu, is below."""
+"""Newton's method ends when the expected decrease, relative to mu or the weight, is below."""
 _GAP, _ROUNDING = 1e-6, 1e-14
 """The last distance from the minimum, in units of the noise's variance; relative to the first value of the function."""
 
 
-def constrained(R: Array, d: Array, P: Array, start: Array, bodies: int) -> Array:
-    """The minimiser x (p,), from a feasible `start` (p,) that is the prior x0 as well.
+@dataclass(frozen=True)
+class _Problem:
+    R: Array
+    d: Array
+    guess: Guess
+    weight: float
 
-    `bodies`: x begins with ten numbers for each of them; the others are coefficients that are not negative.
+    def value(self, x: Array, mu: float) -> float:
+        """What is minimised; infinite outside of what bodies can have."""
+        bodies, rest = self.guess.split(x)
+        if not (rest > 0.0).all():
+            return np.inf
+        try:
+            L = np.linalg.cholesky(pseudo_inertia(bodies))
+        except np.linalg.LinAlgError:
+            return np.inf
+        logs = 2.0 * np.log(np.diagonal(L, axis1=-2, axis2=-1)).sum()
+        found = 0.5 * np.sum((self.R @ x - self.d) ** 2) + self.weight * (self.guess.trace @ bodies.ravel() - logs)
+        return float(found + 0.5 * self.weight * np.sum(self.guess.deviation(rest) ** 2) - mu * np.log(rest).sum())
+
+    def step(self, x: Array, mu: float) -> tuple[Array, float]:
+        """A Newton step, and the decrease that it promises, twice. With A'A the Hessian and A'b - g minus the
+        gradient, it is a least-squares problem: no matrix is squared."""
+        bodies, rest = self.guess.split(x)
+        n, k, root = x.size, bodies.size, np.sqrt(self.weight)
+        blocks = whitened(bodies)
+        B = np.zeros((16 * len(bodies), n))
+        for i, block in enumerate(blocks):
+            B[16 * i : 16 * i + 16, 10 * i : 10 * i + 10] = block
+        diagonal = np.eye(n)[k:]
+        A = np.vstack(
+            (self.R, root * B, root * diagonal / self.guess.scale[:, None], np.sqrt(mu) * diagonal / rest[:, None])
+        )
+        b = np.concatenate(
+            (
+                self.d - self.R @ x,
+                root * np.tile(np.eye(4).ravel(), len(bodies)),
+                -root * self.guess.deviation(rest),
+                np.full(rest.size, np.sqrt(mu)),
+            )
+        )
+        g = np.concatenate((self.weight * self.guess.trace, np.zeros(rest.size)))
+        sizes = np.linalg.norm(A, axis=0)
+        Q, S = np.linalg.qr(A / sizes)
+        scaled = np.linalg.solve(S, Q.T @ b - np.linalg.solve(S.T, g / sizes))
+        return scaled / sizes, float(np.sum((S @ scaled) ** 2))
+
+
+def constrained(R: Array, d: Array, guess: Guess, weight: float) -> Array:
+    """The minimiser x (p,): ten numbers for each body, then coefficients of joints.
 
     Raises:
         NumericalError: Newton's method does not end.
     """
-    x, count = start.copy(), start.size - 6 * bodies
-    fixed, target = np.vstack((R, P)), np.concatenate((d, P @ start))
-    first = 0.5 * float(np.sum((fixed @ x - target) ** 2))
-    last, mu = max(_GAP, _ROUNDING * first) / count, max(1.0, first / count)
+    x = guess.start
+    count = 4 * len(guess.inertia) + guess.coefficients.size
+    first = 0.5 * float(np.sum((R @ x - d) ** 2))
+    least = max(_GAP, _ROUNDING * first) / count
+    mu = max(1.0, first / count)
     while True:
-        x = _newton(fixed, target, mu, x, bodies)
-        if mu <= last:
+        x = _newton(_Problem(R, d, guess, max(weight, mu)), x, mu)
+        if mu <= least:
             return x
-        mu *= _FALL
+        mu = max(least, _FALL * mu)
 
 
-def _newton(fixed: Array, target: Array, mu: float, x: Array, bodies: int) -> Array:
+def _newton(problem: _Problem, x: Array, mu: float) -> Array:
     for _ in range(_STEPS):
-        B, c = _barrier(x, bodies)
-        A = np.vstack((fixed, np.sqrt(mu) * B))
-        b = np.concatenate((target - fixed @ x, np.sqrt(mu) * c))
-        scale = np.linalg.norm(A, axis=0)
-        step = np.linalg.lstsq(A / scale, b, rcond=None)[0] / scale
-        decrement = float(np.sum((A @ step) ** 2))
+        step, decrement = problem.step(x, mu)
         if decrement < _DECREMENT * mu:
             return x
-        length, now = 1.0, _value(fixed, target, mu, x, bodies)
+        length, now = 1.0, problem.value(x, mu)
         for _ in range(_HALVINGS):
             trial = x + length * step
-            if _value(fixed, target, mu, trial, bodies) <= now - 0.25 * length * decrement:
+            if problem.value(trial, mu) <= now - 0.25 * length * decrement:
                 break
             length *= 0.5
         else:
             return x  # rounding leaves no decrease
         x = trial
     raise NumericalError(f"identify: the search for consistent parameters does not end ({_STEPS} Newton steps)")
-
-
-def _barrier(x: Array, bodies: int) -> tuple[Array, Array]:
-    """B (rows, p) and c (rows,): the barrier's Hessian is B' B, and its gradient is -B' c."""
-    rest, B = x[10 * bodies :], np.zeros((6 * bodies + x.size, x.size))
-    for k, block in enumerate(whitened(x[: 10 * bodies].reshape(bodies, 10))):
-        B[16 * k : 16 * k + 16, 10 * k : 10 * k + 10] = block
-    B[16 * bodies + np.arange(rest.size), 10 * bodies + np.arange(rest.size)] = 1.0 / rest
-    return B, np.concatenate((np.tile(np.eye(4).ravel(), bodies), np.ones(rest.size)))
-
-
-def _value(fixed: Array, target: Array, mu: float, x: Array, bodies: int) -> float:
-    """The function that is minimised; infinite outside of what bodies can have."""
-    rest = x[10 * bodies :]
-    if not (rest > 0.0).all():
-        return np.inf
-    try:
-        L = np.linalg.cholesky(pseudo_inertia(x[: 10 * bodies].reshape(bodies, 10)))
-    except np.linalg.LinAlgError:
-        return np.inf
-    logs = 2.0 * np.log(np.diagonal(L, axis1=-2, axis2=-1)).sum() + np.log(rest).sum()
-    return float(0.5 * np.sum((fixed @ x - target) ** 2) - mu * logs)

@@ -17,15 +17,15 @@ from robodyn.internals.errors import ArgumentError
 from robodyn.internals.messages import brief
 from robodyn.solve.identification.base import Estimate, estimate
 from robodyn.solve.identification.consistent import constrained
-from robodyn.solve.identification.prior import coefficients, nominal, whitened
+from robodyn.solve.identification.prior import guess_of, whitened
 from robodyn.solve.identification.result import Identification
 from robodyn.solve.identification.rows import Samples, Unknowns, factor
 from robodyn.solve.identification.stribeck import find_speeds
 
 _LEAST_NOISE = 1e-9
 """Of a joint, relative to its torques: data of a simulation may have none."""
-_POSITIVE = 1e-3
-"""A first guess of a coefficient that is zero, relative to what is expected of it."""
+_LONGEST = 0.2
+"""The longest step of a speed, relative to it."""
 
 
 def identify(
@@ -39,8 +39,9 @@ def identify(
     armature: bool = True,
     consistent: bool = True,
     prior: Model | None = None,
-    prior_weight: float = 1.0,
+    prior_weight: float = 1e-2,
     measured: Sequence[str] | Array | None = None,
+    slowest: ArrayLike = 0.0,
     noise: ArrayLike | None = None,
     f_ext: ArrayLike | None = None,
     targets: ArrayLike | None = None,
@@ -67,10 +68,13 @@ def identify(
             are not negative), the minimiser of a convex problem; False for least squares alone.
         prior: a model of the same tree whose parameters are the best guess; None for `model`. Bodies that are flat or
             without mass are thickened.
-        prior_weight: how firm the guess is: a deviation of 1/sqrt(prior_weight) of a body by
-            `inertial_parameters.deviation_metric` is as improbable as a standard deviation of the noise of one torque.
+        prior_weight: how firm the guess is, in units of the noise's variance, relative to the divergence tr(P^-1 J) -
+            log det(P^-1 J) - 4 of each body's pseudo-inertia J from the guess P (Lee, Wensing and Park 2020): at weight
+            1 twice the mass, alike in shape, is as improbable as a deviation of 1.6 standard deviations of one torque.
         measured: names of joints or of velocities whose tau was measured, or bools (nv,); None for all. Other torques
             are unknown, and may be NaN.
+        slowest: one number or (nv,), rad/s and m/s: torques of joints that are slower are not used. Where a joint turns
+            round, filters mix both signs of its dry friction.
         noise: standard deviation of the noise of tau, one number or (nv,), N m and N; None to estimate it.
         f_ext: (..., n_bodies, 6) measured external forces, as in `inverse_dynamics`.
         targets, active: of the model's constraints, as in `constrained_forward_dynamics`.
@@ -82,9 +86,9 @@ def identify(
     """
     unknowns = Unknowns(model, _kinds(friction, flag("armature", armature)))
     dyn = Dynamics(model, joint_forces=())
-    hidden = np.zeros(model.nv, bool) if measured is None else ~dyn._actuated(measured)
+    lacks = np.zeros(model.nv, bool) if measured is None else ~dyn._actuated(measured)
     given = {"q": q, "qd": qd, "qdd": qdd, "tau": tau, "f_ext": f_ext, "targets": targets, "active": active}
-    samples = _samples(dyn, unknowns, given, hidden)
+    samples = _samples(dyn, unknowns, given, lacks, _speeds(slowest, unknowns))
     guess = _prior(model if prior is None else prior, model)
     weight = finite_real(prior_weight)
     if weight is None or weight <= 0.0:
@@ -95,18 +99,32 @@ def identify(
     if "stribeck" in unknowns.kinds:
         find_speeds(samples, typical)
     found, spread = _weighed(samples, _noise(noise, model.nv), typical)
+    if "stribeck" in unknowns.kinds:
+        found = _improved(samples, found, spread)
     x = _solution(samples, found, guess, weight, within)
     return _result(samples, found, spread, x)
 
 
 def _kinds(friction: Any, armature: bool) -> tuple[str, ...]:
     if strict_types.text_or_none(friction) == "stribeck":
-        resistance: tuple[str, ...] = ("damping", "friction", "stribeck")
+        resistance: tuple[str, ...] = ("damping", "friction", "stribeck", "speed")
     elif strict_types.is_a(friction, bool, np.bool_):
         resistance = ("damping", "friction") if friction else ()
     else:
         raise ArgumentError(f'friction: got {brief(friction)}; wanted True, False or "stribeck"')
     return ("armature",) * armature + resistance
+
+
+def _speeds(given: Any, unknowns: Unknowns) -> Array:
+    """(nv,) speeds from which torques are used."""
+    nv = unknowns.model.nv
+    number = finite_real(given)
+    array = np.full(nv, number) if number is not None else real_array("slowest", given, (nv,), np.float64)
+    if array.shape != (nv,) or not (array >= 0.0).all():
+        raise ArgumentError(f"slowest: got {brief(given)}; wanted a number from 0, or {nv} of them")
+    limits = np.zeros(nv)
+    limits[unknowns.joints] = array[unknowns.joints]
+    return limits
 
 
 def _noise(given: Any, nv: int) -> Array | None:
@@ -119,15 +137,15 @@ def _noise(given: Any, nv: int) -> Array | None:
     return array
 
 
-def _samples(dyn: Dynamics, unknowns: Unknowns, given: dict[str, Any], hidden: Array) -> Samples:
+def _samples(dyn: Dynamics, unknowns: Unknowns, given: dict[str, Any], lacks: Array, slowest: Array) -> Samples:
     """Read the measurements, and take from the torques what is known of them."""
     model = dyn.model
     shapes = {name: dyn.argument_shapes[name] for name in given if given[name] is not None}
     arrays = {
         name: real_array(name, given[name], shape, np.float64, flags=name == "active") for name, shape in shapes.items()
     }
-    if hidden.any():
-        arrays["tau"] = np.where(hidden, 0.0, arrays["tau"])
+    if lacks.any():
+        arrays["tau"] = np.where(lacks, 0.0, arrays["tau"])
     for name, array in arrays.items():
         require_finite(name, array, len(shapes[name]))
     leading = broadcast_leading({name: (array, len(shapes[name])) for name, array in arrays.items()})
@@ -143,6 +161,7 @@ def _samples(dyn: Dynamics, unknowns: Unknowns, given: dict[str, Any], hidden: A
         known += model.armature * qdd
     if "friction" not in unknowns.kinds:
         known += model.damping * qd + model.friction * np.sign(qd)
+    hidden = lacks | (np.abs(qd) < slowest)
     tau = np.where(hidden, 0.0, tau - known)
     return Samples(dyn, unknowns, (model.normalize(q), qd, qdd), tau, hidden, (flat["targets"], flat["active"]))
 
@@ -165,27 +184,40 @@ def _weighed(samples: Samples, noise: Array | None, typical: Array) -> tuple[Est
         x[found.base.columns] = found.values
         # As many equations as base parameters are lost to the fit, the same share of each joint's.
         share = found.rows / (found.rows - found.base.rank)
-        spread = np.maximum(np.sqrt(share) * samples.errors(x), _LEAST_NOISE * typical)
+        spread = np.fmax(np.sqrt(share) * samples.errors(x), _LEAST_NOISE * typical)
     return estimate(*factor(samples, spread)), spread
 
 
+def _improved(samples: Samples, found: Estimate, spread: Array) -> Estimate:
+    """Another step of Gauss and Newton for the speeds of the Stribeck effect: the search saw some samples alone."""
+    values = dict(zip(found.base.columns.tolist(), found.values.tolist(), strict=True))
+    size, speed = (samples.unknowns.part(kind).start for kind in ("stribeck", "speed"))
+    for k, v in enumerate(samples.speeds.tolist()):
+        samples.speeds[k] = np.clip(values.get(speed + k, v), (1.0 - _LONGEST) * v, (1.0 + _LONGEST) * v)
+        samples.sizes[k] = values.get(size + k, 0.0)
+    return estimate(*factor(samples, spread))
+
+
 def _solution(samples: Samples, found: Estimate, prior: Model, weight: float, consistent: bool) -> Array:
-    """All unknowns (p,): least squares, with the prior for what is not felt."""
-    unknowns, bodies = samples.unknowns, samples.unknowns.model.n_bodies
-    inertia = nominal(prior)
-    guess, scale = coefficients(prior, unknowns, samples.motion[1], samples.motion[2], samples.tau)
-    start = np.concatenate((inertia.ravel(), np.maximum(guess, _POSITIVE * scale) if consistent else guess))
-    P = np.zeros((6 * bodies + start.size, start.size))
-    for k, block in enumerate(whitened(inertia)):
-        P[16 * k : 16 * k + 16, 10 * k : 10 * k + 10] = block
-    rest = np.arange(guess.size)
-    P[16 * bodies + rest, 10 * bodies + rest] = 1.0 / (np.abs(guess) + scale)
-    P *= np.sqrt(weight)
+    """All unknowns (p,): least squares, with the prior for what is not felt; speeds stay as they are."""
+    bodies, speeds = samples.unknowns.model.n_bodies, samples.speeds
+    R, d = found.R, found.d
+    if "speed" in samples.unknowns.kinds:
+        linear = samples.unknowns.part("speed").start
+        R, d = R[:, :linear], d - R[:, linear:] @ speeds
+    guess = guess_of(prior, samples)
     if consistent:
-        return constrained(found.R, found.d, P, start, bodies)
-    A, b = np.vstack((found.R, P)), np.concatenate((found.d, P @ start))
-    sizes = np.linalg.norm(A, axis=0)
-    return np.asarray(np.linalg.lstsq(A / sizes, b, rcond=None)[0] / sizes)
+        x = constrained(R, d, guess, weight)
+    else:
+        P = np.zeros((16 * bodies + guess.scale.size, R.shape[1]))
+        for k, block in enumerate(whitened(guess.inertia)):
+            P[16 * k : 16 * k + 16, 10 * k : 10 * k + 10] = block
+        P[16 * bodies :, 10 * bodies :] = np.diag(1.0 / guess.scale)
+        start = np.concatenate((guess.inertia.ravel(), guess.coefficients))
+        A, b = np.vstack((R, np.sqrt(weight) * P)), np.concatenate((d, np.sqrt(weight) * P @ start))
+        sizes = np.linalg.norm(A, axis=0)
+        x = np.linalg.lstsq(A / sizes, b, rcond=None)[0] / sizes
+    return np.concatenate((x, speeds)) if "speed" in samples.unknowns.kinds else x
 
 
 def _result(samples: Samples, found: Estimate, spread: Array, x: Array) -> Identification:
@@ -195,7 +227,7 @@ def _result(samples: Samples, found: Estimate, spread: Array, x: Array) -> Ident
     # Of a joint and those that mimic it, the joint has the sum.
     widths = np.diff([*model.v_start.tolist(), model.nv_tree])
     own = np.flatnonzero(np.repeat(model.mimics < 0, widths))
-    for kind in set(unknowns.kinds) - {"stribeck"}:
+    for kind in set(unknowns.kinds) & {"armature", "damping", "friction"}:
         fields[f"tree_{kind}"] = np.zeros(model.nv_tree)
         fields[f"tree_{kind}"][own] = unknowns.per_velocity(x, kind)
     # The variance of a parameter is finite if its unit vector is a combination of the rows of the base matrix.
@@ -203,11 +235,11 @@ def _result(samples: Samples, found: Estimate, spread: Array, x: Array) -> Ident
     apart = np.abs(base.matrix.T @ combination - np.eye(unknowns.count)).max(axis=0, initial=0.0) < 1e-6
     variance = np.einsum("bp,bc,cp->p", combination, found.covariance, combination)
     felt = np.abs(base.matrix).max(axis=0, initial=0.0) > 0.0
-    errors = np.full(model.nv, np.nan) if samples.mixed else np.where(samples.hidden, np.nan, samples.errors(x))
+    errors = np.full(model.nv, np.nan) if samples.mixed else samples.errors(x)
     stribeck = None
     if "stribeck" in unknowns.kinds:
         speeds = np.ones(model.nv)
-        speeds[unknowns.joints] = samples.speeds
+        speeds[unknowns.joints] = x[unknowns.part("speed")]
         stribeck = np.column_stack((unknowns.per_velocity(x, "stribeck"), speeds))
     return Identification(
         model=replace(model, **fields),
@@ -219,7 +251,7 @@ def _result(samples: Samples, found: Estimate, spread: Array, x: Array) -> Ident
         covariance=found.covariance,
         base_matrix=base.matrix,
         unseen=tuple(name for name, there in zip(unknowns.names, felt, strict=True) if not there),
-        noise=np.where(samples.hidden, 0.0, spread),
+        noise=np.where(samples.hidden.all(axis=0), 0.0, spread),
         misfit=float(np.sqrt(found.misfit)),
         torque_error=errors,
         condition=found.condition,

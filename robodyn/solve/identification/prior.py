@@ -2,17 +2,57 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from robodyn.core.inertial_parameters import from_pseudo_inertia, pseudo_inertia
 from robodyn.core.model import Model
 from robodyn.internals.arguments import Array
-from robodyn.solve.identification.rows import Unknowns
+from robodyn.internals.cached import cached_property
+from robodyn.solve.identification.rows import Samples
 
 _LIGHTEST, _THINNEST, _SMALLEST = 1e-4, 0.03, 1e-3
 """A guess: masses relative to the mean mass, radii of gyration relative to the body's largest, and that in m."""
+_POSITIVE = 1e-3
+"""A first coefficient, relative to its scale."""
 _SHARE = 0.1
 """Of a joint's torques that armature, damping and dry friction are each expected to take."""
+
+
+@dataclass(frozen=True, eq=False)
+class Guess:
+    """Parameters that are expected: `inertia` (n_bodies, 10), which bodies can have, and `coefficients` (k,) of joints,
+    which may be `scale` (k,) away."""
+
+    inertia: Array
+    coefficients: Array
+    scale: Array
+
+    @cached_property
+    def trace(self) -> Array:
+        """(10 n_bodies,) the derivatives of tr(P^-1 J) by the parameters of J, for the pseudo-inertias P of bodies."""
+        inverse = np.linalg.inv(pseudo_inertia(self.inertia))
+        return np.asarray(np.einsum("nij,kji->nk", inverse, pseudo_inertia(np.eye(10))).ravel())
+
+    @property
+    def start(self) -> Array:
+        """All of them as one vector, coefficients a little above zero."""
+        return np.concatenate((self.inertia.ravel(), np.maximum(self.coefficients, _POSITIVE * self.scale)))
+
+    def split(self, x: Array) -> tuple[Array, Array]:
+        """(n_bodies, 10) and (k,)."""
+        return x[: self.inertia.size].reshape(-1, 10), x[self.inertia.size :]
+
+    def deviation(self, rest: Array) -> Array:
+        """(k,) of coefficients, in units of their scale."""
+        return np.asarray((rest - self.coefficients) / self.scale)
+
+
+def guess_of(model: Model, samples: Samples) -> Guess:
+    """From a model; how far coefficients may be off is seen from the torques."""
+    coefficients, scale = _coefficients(model, samples)
+    return Guess(nominal(model), coefficients, np.abs(coefficients) + scale)
 
 
 def nominal(model: Model) -> Array:
@@ -41,10 +81,11 @@ def whitened(inertia: Array) -> Array:
     return np.swapaxes(both.reshape(len(inertia), 10, 16), -1, -2)
 
 
-def coefficients(model: Model, unknowns: Unknowns, qd: Array, qdd: Array, tau: Array) -> tuple[Array, Array]:
-    """(guess, scale): coefficients of joints in the order of `unknowns`, and how far they may be from the guess."""
-    joints = unknowns.joints
-    v, a, forces = (np.sqrt(np.mean(each[:, joints] ** 2, axis=0)) for each in (qd, qdd, tau))
+def _coefficients(model: Model, samples: Samples) -> tuple[Array, Array]:
+    """(guess, scale): coefficients of joints but speeds, in the order of the unknowns, and how far they may be from
+    the guess."""
+    unknowns, joints = samples.unknowns, samples.unknowns.joints
+    v, a, forces = (np.sqrt(np.mean(each[:, joints] ** 2, axis=0)) for each in (*samples.motion[1:], samples.tau))
     forces = _SHARE * np.where(forces > 0.0, forces, forces.max(initial=0.0) or 1.0)
     by_kind = {
         "armature": (model.armature, forces / np.where(a > 0.0, a, 1.0)),
@@ -52,6 +93,6 @@ def coefficients(model: Model, unknowns: Unknowns, qd: Array, qdd: Array, tau: A
         "friction": (model.friction, forces),
         "stribeck": (np.zeros(model.nv), forces),
     }
-    guess = [np.asarray(by_kind[kind][0])[joints] for kind in unknowns.kinds]
-    scale = [by_kind[kind][1] for kind in unknowns.kinds]
+    guess = [np.asarray(by_kind[kind][0])[joints] for kind in unknowns.kinds if kind != "speed"]
+    scale = [by_kind[kind][1] for kind in unknowns.kinds if kind != "speed"]
     return np.concatenate([np.zeros(0), *guess]), np.concatenate([np.zeros(0), *scale])

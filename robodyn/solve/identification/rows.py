@@ -33,7 +33,8 @@ class Unknowns:
     """The parameters that are looked for: their names, and their columns.
 
     `joints` (k,): velocities with armature and friction, those of a floating base left out. `kinds`: which of
-    "armature", "damping", "friction" and "stribeck" are unknown; each has a column a joint, after the inertial ones.
+    "armature", "damping", "friction", "stribeck" and "speed" are unknown; each has a column a joint, after the inertial
+    ones. The last is the speed of the Stribeck effect, about which torques are linearised.
     """
 
     def __init__(self, model: Model, kinds: tuple[str, ...]) -> None:
@@ -57,7 +58,7 @@ class Unknowns:
         return (*of_bodies, *(f"{name}.{kind}" for kind in self.kinds for name in velocities))
 
     def part(self, kind: str) -> slice:
-        """The columns of "armature", "damping", "friction" or "stribeck"."""
+        """The columns of a kind."""
         begin = self.inertial + self.kinds.index(kind) * self.joints.size
         return slice(begin, begin + self.joints.size)
 
@@ -71,8 +72,8 @@ class Unknowns:
 class Samples:
     """Measured motions and torques, flattened to (n, ...), and the equations that they give.
 
-    `loads` (n, nv): the part of the torques that is known. `hidden` (nv,): torques that were not measured.
-    `speeds` (k,): speeds of the Stribeck effect of each joint, None without it.
+    `hidden` (n, nv): torques that are not used. `speeds`, `sizes` (k,): the Stribeck effect of each joint about which
+    torques are linearised.
     """
 
     def __init__(
@@ -85,7 +86,8 @@ class Samples:
         constraints: tuple[Array | None, Array | None],
     ) -> None:
         self.dyn, self.unknowns, self.motion, self.tau, self.hidden = dyn, unknowns, motion, tau, hidden
-        self.constraints, self.speeds = constraints, np.ones(unknowns.joints.size)
+        self.constraints = constraints
+        self.speeds, self.sizes = np.ones(unknowns.joints.size), np.zeros(unknowns.joints.size)
 
     @property
     def count(self) -> int:
@@ -95,86 +97,91 @@ class Samples:
     @property
     def mixed(self) -> bool:
         """Whether equations combine torques of several joints."""
-        return bool(self.unknowns.model.constraints) or bool(self.hidden.any())
+        return bool(self.unknowns.model.constraints)
 
     def some(self, most: int) -> Samples:
         """At most so many of them, evenly spread."""
         chosen = np.unique(np.linspace(0, self.count - 1, min(most, self.count)).astype(int))
         q, qd, qdd = (each[chosen] for each in self.motion)
         targets, active = (None if each is None else each[chosen] for each in self.constraints)
-        return Samples(self.dyn, self.unknowns, (q, qd, qdd), self.tau[chosen], self.hidden, (targets, active))
+        hidden = self.hidden[chosen]
+        return Samples(self.dyn, self.unknowns, (q, qd, qdd), self.tau[chosen], hidden, (targets, active))
 
     def errors(self, x: Array) -> Array:
-        """(nv,) root mean square of tau less that of unknowns x."""
+        """(nv,) root mean square of tau less that of unknowns x; NaN where no torque is used."""
         total = np.zeros(self.unknowns.model.nv)
         for piece in self._pieces():
-            total += np.sum((self.tau[piece] - self.regressor(piece) @ x) ** 2, axis=0)
-        return np.asarray(np.sqrt(total / self.count))
+            off = self.torques(piece) - self.regressor(piece) @ x
+            total += np.sum(np.where(self.hidden[piece], 0.0, off) ** 2, axis=0)
+        used = np.sum(~self.hidden, axis=0)
+        return np.where(used > 0, np.sqrt(total / np.maximum(used, 1)), np.nan)
 
     def _pieces(self) -> Iterator[slice]:
         """Samples whose regressors are made at a time."""
         step = max(1, _CHUNK // (self.unknowns.count * max(1, self.unknowns.model.nv)))
         return (slice(start, start + step) for start in range(0, self.count, step))
 
-    def joint_rows(self, qd: Array, qdd: Array) -> Array:
+    def joint_rows(self, piece: slice) -> Array:
         """(n, nv, columns) what armature and friction of joints add to the regressor."""
         unknowns, joints = self.unknowns, self.unknowns.joints
-        made = np.zeros((len(qd), unknowns.model.nv, unknowns.count - unknowns.inertial))
-        v, a = qd[:, joints], qdd[:, joints]
+        v, a = (each[piece][:, joints] for each in self.motion[1:])
+        made = np.zeros((len(v), unknowns.model.nv, unknowns.count - unknowns.inertial))
         laws = {"armature": a, "damping": v, "friction": np.sign(v)}
         laws["stribeck"] = np.sign(v) * np.exp(-((v / self.speeds) ** 2))
+        laws["speed"] = self.sizes * 2.0 * v**2 / self.speeds**3 * laws["stribeck"]
         for k, kind in enumerate(unknowns.kinds):
             made[:, joints, k * joints.size + np.arange(joints.size)] = laws[kind]
         return made
+
+    def torques(self, piece: slice) -> Array:
+        """(n, nv) what the regressor times the unknowns should be."""
+        tau = self.tau[piece]
+        if "speed" in self.unknowns.kinds:
+            begin = self.unknowns.part("speed").start - self.unknowns.inertial
+            tau = tau + self.joint_rows(piece)[..., begin:] @ self.speeds
+        return tau
 
     def regressor(self, piece: slice) -> Array:
         """(n, nv, columns) derivatives of the torques of samples by all unknowns."""
         q, qd, qdd = (each[piece] for each in self.motion)
         inertial = np.asarray(self.dyn.regressor(q, qd, qdd)).reshape(len(q), -1, self.unknowns.inertial)
-        return np.concatenate((inertial, self.joint_rows(qd, qdd)), axis=-1)
+        return np.concatenate((inertial, self.joint_rows(piece)), axis=-1)
 
     def equations(self, noise: Array) -> Iterator[tuple[Array, Array]]:
         """Matrices (rows, columns) and right-hand sides (rows,) of pieces of the samples, in units of their noise."""
         for piece in self._pieces():
-            Y, tau = self.regressor(piece), self.tau[piece]
-            for rows, W in self._free(piece, noise):
-                A, b = (Y, tau[..., None]) if W is None else (W @ Y[rows], W @ tau[rows][..., None])
-                if W is None:
-                    A, b = A / noise[:, None], b / noise[:, None]
-                yield A.reshape(-1, self.unknowns.count), b.reshape(-1)
+            rows = np.concatenate((self.regressor(piece), self.torques(piece)[..., None]), axis=-1)
+            for found in self._free(rows, piece, noise):
+                yield found[:, :-1], found[:, -1]
 
     def column(self, k: int, noise: Array) -> Array:
         """One column of all equations, of a coefficient of joints."""
-        _, qd, qdd = self.motion
         parts = []
         for piece in self._pieces():
-            y = self.joint_rows(qd[piece], qdd[piece])[:, :, k - self.unknowns.inertial]
-            for rows, W in self._free(piece, noise):
-                parts.append((y / noise if W is None else np.einsum("sri,si->sr", W, y[rows])).reshape(-1))
+            rows = self.joint_rows(piece)[:, :, [k - self.unknowns.inertial]]
+            parts += [found[:, 0] for found in self._free(rows, piece, noise)]
         return np.concatenate(parts)
 
-    def _free(self, piece: slice, noise: Array) -> Iterator[tuple[Array | slice, Array | None]]:
-        """Which samples of a piece have rows W tau (n, r, nv) without unknown forces, of unit noise; None: all rows."""
-        model = self.unknowns.model
-        if not model.constraints and not self.hidden.any():
-            yield slice(None), None
+    def _free(self, rows: Array, piece: slice, noise: Array) -> Iterator[Array]:
+        """Rows (n, nv, columns) of torques, combined so that no unknown force occurs in them, in units of their noise:
+        (equations, columns)."""
+        hidden = self.hidden[piece]
+        if not self.mixed:
+            yield (rows / noise[:, None])[~hidden]
             return
-        q = self.motion[0][piece]
-        forces = np.broadcast_to(np.eye(model.nv)[self.hidden], (len(q), int(self.hidden.sum()), model.nv))
-        if model.constraints:
-            J = self._constraint_rows(q, piece)
-            forces = np.concatenate((J, forces), axis=1)
+        forces = np.concatenate((self._constraint_rows(piece), hidden[..., None] * np.eye(hidden.shape[1])), axis=1)
         _, sizes, V = np.linalg.svd(forces)
-        ranks = (sizes > _DEPENDENT * sizes[:, :1]).sum(axis=1) if sizes.shape[1] else np.zeros(len(q), int)
+        ranks = (sizes > _DEPENDENT * sizes[:, :1]).sum(axis=1)
         for rank in np.unique(ranks):
-            rows = np.flatnonzero(ranks == rank)
-            N = V[rows, rank:]
+            chosen = np.flatnonzero(ranks == rank)
+            N = V[chosen, rank:]
             if N.shape[1]:
                 spread = np.linalg.cholesky((N * noise**2) @ np.swapaxes(N, -1, -2))
-                yield rows, np.linalg.solve(spread, N)
+                yield (np.linalg.solve(spread, N) @ rows[chosen]).reshape(-1, rows.shape[-1])
 
-    def _constraint_rows(self, q: Array, piece: slice) -> Array:
+    def _constraint_rows(self, piece: slice) -> Array:
         """Constraint Jacobians with rows of unit length; rows of constraints that are off are zero."""
+        q = self.motion[0][piece]
         targets, active = (None if each is None else each[piece] for each in self.constraints)
         J = np.asarray(self.dyn.constraint_jacobian(q, targets))
         if active is not None:

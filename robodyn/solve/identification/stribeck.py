@@ -24,7 +24,7 @@ _ROUGH = {"xatol": 1e-3}
 
 
 def find_speeds(samples: Samples, noise: Array) -> None:
-    """Set `samples.speeds` to those that explain the torques best."""
+    """Set `samples.speeds` to those that explain the torques best, and `samples.sizes` to what goes with them."""
     few = samples.some(_MOST)
     joints, first = few.unknowns.joints, few.unknowns.part("stribeck").start
     fastest = np.abs(few.motion[1][:, joints]).max(axis=0)
@@ -51,4 +51,7 @@ def find_speeds(samples: Samples, noise: Array) -> None:
             found = minimize_scalar(lambda x, f=explained: -f(x), bounds=around, method="bounded", options=_ROUGH).x
             few.speeds[k] = np.exp(found)
             A[:, first + k] = few.column(first + k, noise)
+    x = np.linalg.lstsq(A[:, felt], b, rcond=None)[0]
+    sizes = dict(zip(felt.tolist(), x.tolist(), strict=True))
     samples.speeds = few.speeds
+    samples.sizes = np.array([sizes.get(first + k, 0.0) for k in range(joints.size)])
