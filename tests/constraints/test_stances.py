@@ -55,10 +55,10 @@ STANCES = {
     "InverseKinematics": {OBEYS: "solve velocity", OTHER: "n_targets"},
     "Rollout": {OTHER: "converged load model plot save save_html"},
     "robodyn": {
-        OBEYS: "InverseKinematics simulate",
-        TREE: "show",  # sliders move joints of the tree, one by one
+        OBEYS: "InverseKinematics identify simulate",
+        TREE: "differentiate exciting_trajectory show",  # sliders move joints of the tree, one by one
         OTHER: "ArgumentError AssemblyError Baumgarte Box Capsule CoMTask Contact ConvergenceWarning "
-        "Coupling Cylinder DirectionTask DistanceTask Dynamics GazeTask HeightField IKReport "
+        "Coupling Cylinder DirectionTask DistanceTask Dynamics ExcitingTrajectory GazeTask HeightField IKReport Identification "
         "JointForcesWarning JointOrder LoadError Lock ManipulabilityTask Model NumericalError "
         "Obstacles Plane Point PoseTask PositionTask PostureTask RedundantWarning "
         "RelativePoseTask RobodynError RobotDescription Rod Rolling Rollout SingularError Sphere "

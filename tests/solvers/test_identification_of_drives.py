@@ -20,6 +20,7 @@ ARMS = ("iiwa14", "panda_arm", "xarm7", "universalUR5", "z1")
 DT, EVERY, SECONDS = 2.5e-4, 8, 10.0
 """Steps of MuJoCo, steps for each sample, and the length of a log."""
 ENCODER = 2.0 * np.pi / 2**24
+RUNS = 40
 CUTOFF, APART, SLOWEST = 100.0, 4, 0.08
 """Of the filter, Hz, and samples from one equation to the next."""
 NOISE = 0.02
@@ -98,15 +99,17 @@ def test_real_arms(name):
     assert physically_consistent(first.model.inertia).all()
     off, used = first.torques(*other) - tau_other, np.abs(other[1]) > SLOWEST
     left = np.sqrt(np.sum(np.where(used, off, 0.0) ** 2, axis=0) / used.sum(axis=0))
-    print(name, "held out, relative to the noise:", np.sqrt(1 + (left / noise) ** 2).round(3))
-    print("stribeck", (first.stribeck / stribeck).round(3))
-    runs, inside = 40, []
-    for _ in range(runs):
+    held_out = np.sqrt(1.0 + (left / noise) ** 2)
+    inside = []
+    for _ in range(RUNS):
         noisy = tau + noise * rng.standard_normal(tau.shape)
         found = rd.identify(model, *given, noisy, friction="stribeck", slowest=SLOWEST, consistent=False)
         off = found.base_values - found.base_matrix @ truth
         inside.append(np.abs(off) < 1.96 * np.sqrt(np.diag(found.covariance)))
-    print(
-        "inside", np.mean(inside), np.mean(inside, axis=0).round(2), found.base_names, found.misfit, found.noise / noise
-    )
-    assert 0
+    # Stribeck's law is not linear in its speed, so that its covariance is only a first order.
+    linear = np.array([not each.endswith((".speed", ".stribeck")) for each in found.base_names])
+    share = np.mean(inside, axis=0)
+    print(f"{name}: {share[linear].mean():.3f} of {linear.sum()} base parameters within 1.96 standard deviations,")
+    print(f"{share[~linear].mean():.3f} of the rest; held-out torques off by {held_out.round(3)} times the noise")
+    assert held_out.max() < 1.05
+    assert share[linear].mean() > 0.92 and np.median(share[linear]) > 0.93

@@ -19,9 +19,11 @@ from robodyn.internals.arguments import Array
 from robodyn.internals.errors import NumericalError
 from robodyn.solve.identification.prior import Guess, whitened
 
-_FALL = 0.1
-"""What the factor mu of the barrier is multiplied by."""
+_FALL = 0.2
+"""What the factor mu of the barrier is multiplied by. Its first value holds the answer near the guess."""
 _STEPS, _HALVINGS = 100, 60
+_ENOUGH = 0.25
+"""The part of the promised decrease that a step must bring."""
 _DECREMENT = 1e-3
 """Newton's method ends when the expected decrease, relative to mu or the weight, is below."""
 _GAP, _ROUNDING = 1e-6, 1e-14
@@ -86,7 +88,7 @@ def constrained(R: Array, d: Array, guess: Guess, weight: float) -> Array:
     count = 4 * len(guess.inertia) + guess.coefficients.size
     first = 0.5 * float(np.sum((R @ x - d) ** 2))
     least = max(_GAP, _ROUNDING * first) / count
-    mu = max(1.0, first / count)
+    mu = max(1.0, first)
     while True:
         x = _newton(_Problem(R, d, guess, max(weight, mu)), x, mu)
         if mu <= least:
@@ -100,12 +102,14 @@ def _newton(problem: _Problem, x: Array, mu: float) -> Array:
         if decrement < _DECREMENT * mu:
             return x
         length, now = 1.0, problem.value(x, mu)
+        # Far from a small guess a step of Newton's is short: as long as twice the step is better, it is taken.
+        while problem.value(x + 2.0 * length * step, mu) < min(now, problem.value(x + length * step, mu)):
+            length *= 2.0
         for _ in range(_HALVINGS):
-            trial = x + length * step
-            if problem.value(trial, mu) <= now - 0.25 * length * decrement:
+            if problem.value(x + length * step, mu) <= now - _ENOUGH * min(1.0, length) * decrement:
                 break
             length *= 0.5
         else:
             return x  # rounding leaves no decrease
-        x = trial
+        x = x + length * step
     raise NumericalError(f"identify: the search for consistent parameters does not end ({_STEPS} Newton steps)")
