@@ -58,8 +58,8 @@ STANCES = {
         OBEYS: "InverseKinematics identify simulate",
         TREE: "differentiate exciting_trajectory show",  # sliders move joints of the tree, one by one
         OTHER: "ArgumentError AssemblyError Baumgarte Box Capsule CoMTask Contact ConvergenceWarning "
-        "Coupling Cylinder DirectionTask DistanceTask Dynamics ExcitingTrajectory GazeTask HeightField IKReport Identification "
-        "JointForcesWarning JointOrder LoadError Lock ManipulabilityTask Model NumericalError "
+        "Coupling Cylinder DirectionTask DistanceTask Dynamics ExcitingTrajectory GazeTask HeightField IKReport "
+        "Identification JointForcesWarning JointOrder LoadError Lock ManipulabilityTask Model NumericalError "
         "Obstacles Plane Point PoseTask PositionTask PostureTask RedundantWarning "
         "RelativePoseTask RobodynError RobotDescription Rod Rolling Rollout SingularError Sphere "
         "Tree UnavailableError VelocityReport Weld __version__ auto_tree build_model conventions "
@@ -96,7 +96,7 @@ STANCES = {
         TREE: "assert_identities assert_like_mujoco assert_like_pinocchio assert_sound mujoco_model pinocchio_model"
     },
     "commands": {
-        OBEYS: "ask ik simulate",
+        OBEYS: "ask identify ik simulate",
         TREE: "id fd gradient export",
         OTHER: "info check queries convert lock attach view bench tune cache",
     },
@@ -414,6 +414,34 @@ def found_by_command(dyn, q, qd, tau):
     require_closed(np.array(json.loads(out)["q"], float).ravel(), most=1e-5)
 
 
+def pushed(dyn, q):
+    """Motions through one configuration, and torques with forces of the loop that nobody measures."""
+    rng = np.random.default_rng(0)
+    qd, qdd, lam = rng.normal(size=(40, 3)), rng.normal(size=(40, 3)), rng.normal(size=(40, 3))
+    states = np.tile(q, (40, 1)), qd, qdd
+    tau = dyn.variant(joint_forces=()).inverse_dynamics(*states) - lam @ dyn.constraint_jacobian(q)
+    return states, tau
+
+
+def identified(dyn, q, qd, tau):
+    """The loop leaves one motion, so that one row of three tells something: with forces of the loop, nothing else."""
+    states, torques = pushed(dyn, q)
+    found = rd.identify(dyn.model, *states, torques, friction=False, armature=False, consistent=False, noise=1.0)
+    off = found.base_values - found.base_matrix @ dyn.model.inertia.ravel()
+    assert np.abs(off).max() < 1e-6 * np.abs(found.base_values).max()
+
+
+def identified_by_command(dyn, q, qd, tau):
+    states, torques = pushed(dyn, q)
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log.npz"
+        np.savez(log, **dict(zip(("q", "qd", "qdd"), states, strict=True)), tau=torques)
+        given = ("--no-friction", "--no-armature", "--json")
+        status, out, err = cli_runner.run("identify", own("loops/four_bar"), log, *given)
+    assert (status, err) == (0, "")
+    assert json.loads(out)["misfit"] < 1e-3 or max(json.loads(out)["noise"]) < 1e-6
+
+
 def simulated_by_command(dyn, q, qd, tau):
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "states.npz"
@@ -445,6 +473,7 @@ OBEYING = {
     "InverseKinematics.solve": reached,
     "InverseKinematics.velocity": turned,
     "robodyn.InverseKinematics": reached,
+    "robodyn.identify": identified,
     "robodyn.simulate": simulated,
     "robodyn.simulators.drake.system": in_drake,
     "robodyn.simulators.gymnasium.RobodynEnv": in_environments,
@@ -454,6 +483,7 @@ OBEYING = {
     "functions of JAX and PyTorch.step": stepped_in_libraries,
     "functions of JAX and PyTorch.rollout": rolled_in_libraries,
     "commands.ask": asked,
+    "commands.identify": identified_by_command,
     "commands.ik": found_by_command,
     "commands.simulate": simulated_by_command,
 }
@@ -521,6 +551,7 @@ MAKE_THEIR_OWN = {
     "api/motion/robot.py": "the place for all others",
     "api/queries/external.py": "poses alone",
     "bridges/simulators/environments.py": "of robots without constraints",
+    "solve/identification/identify.py": "obeys",
     "solve/inverse_kinematics/solver.py": "obeys",
     "tools/testing/asserts.py": "of queries about the tree",
     "tools/viewer/show.py": "poses alone",

@@ -150,7 +150,7 @@ class _Search:
         low = np.where(np.isfinite(model.lower), model.lower, -free)
         high = np.where(np.isfinite(model.upper), model.upper, free)
         self.centre, self.half = 0.5 * (low + high), 0.5 * share * (high - low)
-        self.dyn, self.unknowns = Dynamics(model, joint_forces=()), Unknowns(model, kinds)
+        self.dyn, self.unknowns = Dynamics(model, joint_forces=(), constraints=()), Unknowns(model, kinds)
         reference = self._regressor(*self._random_states())
         self.base = basis(reference)
         self.sizes = np.linalg.norm(reference[:, self.base.columns], axis=0)

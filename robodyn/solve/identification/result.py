@@ -51,11 +51,12 @@ class Identification:
     stribeck: Array | None = None
 
     def torques(self, q: ArrayLike, qd: ArrayLike, qdd: ArrayLike, **options: Any) -> Array:
-        """(..., nv) the torques that a motion takes, N m and N: `inverse_dynamics` of `model` with friction.
+        """(..., nv) the torques that a motion takes, N m and N: `inverse_dynamics` of `model` with friction, without
+        forces of constraints.
 
         `options`: those of `inverse_dynamics`, such as `f_ext`.
         """
-        dyn = Dynamics(self.model, joint_forces=("damping", "friction"))
+        dyn = Dynamics(self.model, joint_forces=("damping", "friction"), constraints=())
         tau = np.asarray(dyn.inverse_dynamics(q, qd, qdd, **options))
         if self.stribeck is not None:
             v = np.asarray(qd, float)
