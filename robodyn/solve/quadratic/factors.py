@@ -74,7 +74,7 @@ class _Root(Operator):
 
     def read(self, reader: Any, value: Any) -> Any:
         """One operation of LLVM."""
-        return reader.make(value.type, "intrinsic", value, name="sqrt.f64")
+        return reader.make(value.type, "intrinsic", value, name=f"sqrt.f{8 * value.type.size}")
 
     def __call__(self, value: Any) -> Any:
         """NumPy's square root."""

@@ -12,9 +12,9 @@ from collections.abc import Callable
 import numpy as np
 
 from robodyn.internals.arguments import Array
+from robodyn.solve.trajectories.backward import BackwardPass
 from robodyn.solve.trajectories.curvature import Curvature
 from robodyn.solve.trajectories.problem import Plan, Problem, part_of
-from robodyn.solve.trajectories.riccati import BackwardPass
 from robodyn.solve.trajectories.terms import Expansion
 
 RUNNING, CONVERGED, STALLED, DIVERGED = range(4)
@@ -50,7 +50,9 @@ class Search:
         self.gains = np.zeros((*shape, 2 * problem.nv))
         self.cost = np.full(count, np.inf)
         self._log: list[tuple[Array, Array]] = []
-        self._backward = BackwardPass(problem.nv, problem.nu, problem.steps, box=problem.boxed)
+        self._backward = BackwardPass(
+            problem.nv, problem.nu, problem.steps, box=problem.boxed, engine=problem.dyn.engine
+        )
         self.tick = tick or (lambda done: None)
 
     def begin(self, rows: Array) -> None:
