@@ -53,17 +53,18 @@ STANCES = {
         "with_shapes",
     },
     "InverseKinematics": {OBEYS: "solve velocity", OTHER: "n_targets"},
+    "Mpc": {OBEYS: "plan", OTHER: "reset"},
     "Rollout": {OTHER: "converged load model plot save save_html"},
     "robodyn": {
-        OBEYS: "InverseKinematics simulate",
+        OBEYS: "InverseKinematics Mpc optimize_trajectory simulate",
         TREE: "show",  # sliders move joints of the tree, one by one
         OTHER: "ArgumentError AssemblyError Baumgarte Box Capsule CoMTask Contact ConvergenceWarning "
         "Coupling Cylinder DirectionTask DistanceTask Dynamics GazeTask HeightField IKReport "
         "JointForcesWarning JointOrder LoadError Lock ManipulabilityTask Model NumericalError "
         "Obstacles Plane Point PoseTask PositionTask PostureTask RedundantWarning "
         "RelativePoseTask RobodynError RobotDescription Rod Rolling Rollout SingularError Sphere "
-        "Tree UnavailableError VelocityReport Weld __version__ auto_tree build_model conventions "
-        "converter exp exp_gradient external_force fit_spheres from_pinocchio hardware "
+        "Trajectory Tree UnavailableError VelocityReport Weld __version__ auto_tree build_model conventions "
+        "converter costs exp exp_gradient external_force fit_spheres from_pinocchio hardware "
         "inertial_parameters load load_description load_mjcf load_sdf load_urdf load_xacro log "
         "log_gradient plots pose_error pose_error_gradient random_tree read_urdf release_memory",
     },
@@ -85,6 +86,7 @@ STANCES = {
     "robodyn.torch": {TREE: "wrap TorchDynamics"},
     "functions of JAX and PyTorch": {OBEYS: "step rollout"},  # besides plain queries
     "robodyn.conventions": {OTHER: "pinocchio_parameters"},
+    "robodyn.costs": {OTHER: "CenterOfMass Clearance Control Cost Friction Pose State Sum"},
     "robodyn.distributed": {OBEYS: "map", OTHER: "Histogram Reduction Statistics random_inputs"},
     "robodyn.hardware": {TREE: "datapath Datapath", OTHER: "Box Resources SimulationReport"},
     "robodyn.inertial_parameters": {

@@ -1,1 +1,1 @@
-"""Optimal trajectories: cost terms, iterative linear-quadratic regulators, and control with a receding horizon."""
+"""Trajectory optimisation: costs, differential dynamic programming, multiple shooting, model predictive control."""
