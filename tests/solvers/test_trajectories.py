@@ -311,3 +311,38 @@ def test_a_guess_that_diverges_is_said():
     with np.errstate(all="ignore"):
         found = rd.optimize_trajectory(arm(), reaching(), (np.zeros(7), np.zeros(7)), 40, 0.02, tau0=np.full(7, 1e200))
     assert found.status == "diverged" and not found.converged
+
+
+@pytest.mark.parametrize("robot", ["arm", "quadruped", "floating"])
+def test_programs_are_the_steps_and_costs_by_calls(robot):
+    """Roll-outs with feedback, costs and their models: machine code of the robot beside calls of its queries."""
+    rng, n, rows = np.random.default_rng(7), 4, 3
+    dyn, stance = (arm(), GOAL) if robot == "arm" else quadruped()
+    if robot == "floating":
+        dyn = rd.Dynamics(rd.load_urdf(own("quadruped"), base="floating"), joint_forces=())
+    model = dyn.model
+    cost = Sum(tuple(make(model) for make in EVERY_COST.values()))
+    cost += rd.costs.State(q=2.0, qd=0.1, q_goal=stance, final=True)
+    near = model.integrate(
+        np.broadcast_to(stance, (rows, n + 1, model.nq)), 0.01 * rng.normal(size=(rows, n + 1, model.nv))
+    )
+    qd, options = 0.01 * rng.normal(size=(rows, n + 1, model.nv)), {"limits": "effort"}
+    if robot == "quadruped":
+        options["active"] = np.array([[1, 1, 1, 1], [1, 0, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]])
+    problem = problem_of(dyn, cost, near[:, 0], qd[:, 0], n, dt=0.005, **options)
+    assert problem.programs is not None and problem.boxed
+    u, k, K = (rng.normal(size=(rows, n, problem.nu, *more)) for more in ((), (), (2 * model.nv,)))
+    every, plan = np.arange(rows), (near, qd, u)
+    size = np.array([0.0, 0.5, 1.0])
+
+    def results():
+        for some in (every, every[1:2]):
+            part = tuple(each[some] for each in plan)
+            tried, value = problem.follow(some, part, size[some], k[some], 0.3 * K[some])
+            model = problem.expand(some, *part)
+            yield from (*tried, value, model.lx, model.lxx, model.lu, model.luu, model.lux)
+
+    found = list(results())
+    problem.programs = None
+    for one, each in zip(found, results(), strict=True):
+        np.testing.assert_allclose(one, each, rtol=1e-9, atol=1e-9)

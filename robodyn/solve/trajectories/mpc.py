@@ -155,8 +155,7 @@ class Mpc:
         self._shift(search, passed)
         problem.q0[0], problem.qd0[0] = state
         plan = search.q, search.qd, search.u
-        with_feedback = problem.follow(_ONE, plan, np.zeros(1), np.zeros_like(search.u), search.gains)
-        cost = problem.cost(_ONE, *with_feedback)
+        with_feedback, cost = problem.follow(_ONE, plan, np.zeros(1), np.zeros_like(search.u), search.gains)
         if not np.isfinite(cost[0]):
             with_feedback = (*problem.roll_out(_ONE, search.u), search.u)
             cost = problem.cost(_ONE, *with_feedback)
@@ -192,8 +191,8 @@ class Mpc:
         if goal is None:
             return
         residuals = [each for each in terms if isinstance(each, Residual)]
-        poses = [each for each in residuals if each.of == "Pose"]
-        states = [each for each in residuals if each.of == "State"]
+        poses = [each for each in residuals if each.piece.kind == "Pose"]
+        states = [each for each in residuals if each.piece.kind == "State"]
         own: tuple[int, ...] = (self._dyn.model.nq,)
         if poses and np.shape(goal)[-2:] == (4, 4):
             own, chosen = (4, 4), poses

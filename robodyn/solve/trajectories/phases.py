@@ -68,6 +68,11 @@ class Phases:
             found[name] = chosen if step is None else chosen[:, step if chosen.shape[1] > 1 else 0]
         return found
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the arguments."""
+        return tuple(self._given)
+
     def put(self, name: str, of_steps: Array) -> None:
         """Other `active` or `targets` (B or 1, N or 1, ...)."""
         self._given[name] = of_steps

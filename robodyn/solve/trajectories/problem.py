@@ -11,7 +11,8 @@ from robodyn.internals.arguments import Array
 from robodyn.solve.trajectories.costs import Cost
 from robodyn.solve.trajectories.inequalities import Limits, limits_among
 from robodyn.solve.trajectories.phases import Phases
-from robodyn.solve.trajectories.terms import Expansion, Term, is_flat, terms_of
+from robodyn.solve.trajectories.programs import Programs
+from robodyn.solve.trajectories.terms import Expansion, Penalty, Term, is_flat, terms_of
 
 Plan: TypeAlias = tuple[Array, Array, Array]
 """q (R, N + 1, nq), qd (R, N + 1, nv) and u (R, N, nu)."""
@@ -62,6 +63,15 @@ class Problem:
         self.phases = Phases(dyn, active, targets, q0, self.actuated, steps, leading)
         self.terms: list[Term] = terms_of(dyn, cost.terms, self.actuated, steps, leading)
         self.limits: Limits = limits_among(dyn, cost.terms, limits, self.actuated, self.phases, self.count, steps)
+        self.programs = self._programs()
+
+    def _programs(self) -> Programs | None:
+        """Programs of the robot; None for engines without them, and where one would be too large."""
+        if not self.dyn.engine.native or not self.nu:
+            return None
+        upper = self.upper if self.boxed else None
+        found = Programs(self.dyn, self.steps, self.dt, self.actuated, upper, self.phases.names, self.terms)
+        return found if found.available else None
 
     def step(self, rows: Array, k: int, q: Array, qd: Array, u: Array) -> tuple[Array, Array]:
         """The states after step k, of states (R, nq), (R, nv) and controls (R, nu)."""
@@ -107,7 +117,7 @@ class Problem:
             if finite.any():
                 cost[finite] = self.cost(rows[finite], q[finite], qd[finite], u[finite], limits)
             return cost
-        terms = [*self.terms, *self.limits.limits] if limits else self.terms
+        terms: list[Penalty] = [*self.terms, *(self.limits.limits if limits else ())]
         with np.errstate(over="ignore", invalid="ignore"):
             total = np.zeros(len(rows)) + sum(term.value(rows, q, qd, u) for term in terms)
         return np.where(np.isnan(total), np.inf, total)
@@ -115,12 +125,23 @@ class Problem:
     def expand(self, rows: Array, q: Array, qd: Array, u: Array) -> Expansion:
         """The quadratic model of the cost with the penalties of limits."""
         into = Expansion.zeros(len(rows), self.steps, 2 * self.nv, self.nu)
-        for term in (*self.terms, *self.limits.limits):
+        terms: list[Penalty] = [*self.limits.limits]
+        if self.programs is None:
+            terms += self.terms
+        else:
+            self.programs.expand(rows, q, qd, u, into.lx, into.lxx, into.lu, into.luu)
+        for term in terms:
             term.expand(rows, q, qd, u, into)
         return into
 
     def roll_out(self, rows: Array, u: Array) -> tuple[Array, Array]:
         """The states that controls (R, N, nu) lead to."""
+        if self.programs is not None:
+            nx = 2 * self.nv
+            rest = np.zeros((1, self.steps + 1, self.nv)), np.zeros((1, self.steps, self.nu, nx))
+            plan = np.broadcast_to(self.dyn.model.neutral(), (1, self.steps + 1, self.q0.shape[1])), rest[0], u
+            (q, qd, _), _ = self._followed(rows, plan, np.zeros(len(rows)), rest[1][..., 0], rest[1])
+            return q, qd
         q, qd = self._from_start(rows)
         at = self.q0[rows], self.qd0[rows]
         with np.errstate(all="ignore"):
@@ -129,8 +150,24 @@ class Problem:
                 q[:, k + 1], qd[:, k + 1] = at
         return q, qd
 
-    def follow(self, rows: Array, plan: Plan, size: Array, k: Array, K: Array) -> Plan:
-        """The trajectory from q0 under u + size k + K (x (-) x_plan), within effort limits; size (R,)."""
+    def follow(self, rows: Array, plan: Plan, size: Array, k: Array, K: Array) -> tuple[Plan, Array]:
+        """The trajectory from q0 under u + size k + K (x (-) x_plan), within effort limits, and its cost; size (R,)."""
+        if self.programs is None:
+            tried = self._follow_by_steps(rows, plan, size, k, K)
+            return tried, self.cost(rows, *tried)
+        tried, cost = self._followed(rows, plan, size, k, K)
+        with np.errstate(over="ignore", invalid="ignore"):
+            # What is not finite at a knot is not so at all later ones.
+            cost = cost + 0.0 * sum(each[:, -1].sum(axis=-1) for each in tried)
+            cost = cost + sum(term.value(rows, *tried) for term in self.limits.limits)
+        return tried, np.where(np.isnan(cost), np.inf, cost)
+
+    def _followed(self, rows: Array, plan: Plan, size: Array, k: Array, K: Array) -> tuple[Plan, Array]:
+        assert self.programs is not None
+        start, given = (self.q0[rows], self.qd0[rows]), self.phases.of(rows)
+        return self.programs.follow(rows, start, plan, size, k, K, given)
+
+    def _follow_by_steps(self, rows: Array, plan: Plan, size: Array, k: Array, K: Array) -> Plan:
         old_q, old_qd, old_u = plan
         q, qd = self._from_start(rows)
         u, feed = np.empty_like(old_u), old_u + size[:, None, None] * k

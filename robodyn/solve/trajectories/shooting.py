@@ -142,8 +142,7 @@ class Search:
         """Take steps of given sizes where the cost falls enough; returns where."""
         if not rows.size:
             return np.zeros(0, bool)
-        tried = self.problem.follow(rows, (self.q[rows], self.qd[rows], self.u[rows]), size, k, K)
-        cost = self.problem.cost(rows, *tried)
+        tried, cost = self.problem.follow(rows, (self.q[rows], self.qd[rows], self.u[rows]), size, k, K)
         wanted = ARMIJO * (size * expected[:, 0] + size**2 * expected[:, 1])
         taken: Array = (cost - self.cost[rows] <= np.minimum(wanted, 0.0)) & np.isfinite(cost)
         self.accept(rows[taken], part_of(tried, taken), cost[taken])
@@ -155,8 +154,8 @@ class Search:
         all_rows, sizes = np.tile(rows, n), np.repeat(SIZES, many)
         plan = self.q[all_rows], self.qd[all_rows], self.u[all_rows]
         again = np.tile(np.arange(many), n)
-        tried = self.problem.follow(all_rows, plan, sizes, k[again], K[again])
-        cost = self.problem.cost(all_rows, *tried).reshape(n, many)
+        tried, cost = self.problem.follow(all_rows, plan, sizes, k[again], K[again])
+        cost = cost.reshape(n, many)
         wanted = ARMIJO * (SIZES[:, None] * expected[:, 0] + SIZES[:, None] ** 2 * expected[:, 1])
         good = (cost - self.cost[rows] <= np.minimum(wanted, 0.0)) & np.isfinite(cost)
         first, found = np.where(good, cost, np.inf).argmin(axis=0), good.any(axis=0)

@@ -7,6 +7,7 @@ problem each is about, as line searches try several for one problem.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -17,6 +18,7 @@ from robodyn.internals.arguments import Array
 from robodyn.internals.errors import ArgumentError
 from robodyn.internals.records import dataclass
 from robodyn.solve.trajectories.costs import CenterOfMass, Control, Cost, Pose, State
+from robodyn.solve.trajectories.knot_costs import Piece
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,14 +39,32 @@ class Expansion:
         return cls(*(np.zeros((rows, *shape)) for shape in shapes))
 
 
-class Term(Protocol):
-    """A part of the cost."""
+class Penalty(Protocol):
+    """A part of what is minimised."""
 
     def value(self, rows: Array, q: Array, qd: Array, u: Array) -> Array:
         """Its sum over all knots (R,)."""
 
     def expand(self, rows: Array, q: Array, qd: Array, u: Array, into: Expansion) -> None:
         """Add its quadratic model."""
+
+
+class Term(Penalty, Protocol):
+    """A part of the cost.
+
+    `piece`: what it is in programs; `final`: True for the last knot alone, False for the others.
+    """
+
+    @property
+    def piece(self) -> Piece:
+        """Described in the class."""
+
+    @property
+    def final(self) -> bool:
+        """Described in the class."""
+
+    def numbers(self, rows: Array) -> tuple[Array, Array]:
+        """Weights and goals of rows, (R or 1, knots or 1, ...)."""
 
 
 class Knotted:
@@ -80,6 +100,12 @@ class Knotted:
             return numbers
         return numbers[:, -1:] if final else numbers[:, :-1]
 
+    def of(self, entries: Array) -> Knotted:
+        """Some of the entries of the last axis."""
+        made = copy(self)
+        made._numbers = np.ascontiguousarray(self._numbers[..., entries])
+        return made
+
     def any(self) -> bool:
         """True if a number is not zero."""
         return bool(self._numbers.any())
@@ -102,7 +128,7 @@ class Residual:
         jacobian: of (goal, q) to de/dq (..., n, nv), or None for the identity.
         weight, goal: numbers.
         final: True for the last knot alone.
-        of: what the goal is, "State", "Pose" or "CenterOfMass".
+        piece: what it is in programs.
     """
 
     def __init__(
@@ -112,22 +138,26 @@ class Residual:
         weight: Knotted,
         goal: Knotted,
         final: bool,
-        of: str,
+        piece: Piece,
     ) -> None:
-        self._error, self._jacobian, self.of = error, jacobian, of
-        self._weight, self.goal, self._final = weight, goal, final
+        self._error, self._jacobian, self.piece = error, jacobian, piece
+        self._weight, self.goal, self.final = weight, goal, final
+
+    def numbers(self, rows: Array) -> tuple[Array, Array]:
+        """Weights and goals of rows."""
+        return self._weight.at(rows, self.final), self.goal.at(rows, self.final)
 
     def value(self, rows: Array, q: Array, qd: Array, u: Array) -> Array:
         """Its sum over all knots (R,)."""
-        e = self._error(self.goal.at(rows, self._final), _knots(q, self._final))
-        value: Array = 0.5 * (self._weight.at(rows, self._final) * e * e).sum(axis=(1, 2))
+        e = self._error(self.goal.at(rows, self.final), _knots(q, self.final))
+        value: Array = 0.5 * (self._weight.at(rows, self.final) * e * e).sum(axis=(1, 2))
         return value
 
     def expand(self, rows: Array, q: Array, qd: Array, u: Array, into: Expansion) -> None:
         """Add its quadratic model."""
-        nv, goal, at = qd.shape[-1], self.goal.at(rows, self._final), _knots(q, self._final)
-        w, e = self._weight.at(rows, self._final), self._error(goal, at)
-        lx, lxx = (_knots(array, self._final) for array in (into.lx, into.lxx))
+        nv, goal, at = qd.shape[-1], self.goal.at(rows, self.final), _knots(q, self.final)
+        w, e = self._weight.at(rows, self.final), self._error(goal, at)
+        lx, lxx = (_knots(array, self.final) for array in (into.lx, into.lxx))
         if self._jacobian is None:
             own = np.arange(nv)
             lx[..., :nv] += w * e
@@ -142,39 +172,51 @@ class Residual:
 class Velocity:
     """1/2 sum w |qd - goal|^2."""
 
+    piece = Piece("Velocity")
+
     def __init__(self, weight: Knotted, goal: Knotted, final: bool) -> None:
-        self._weight, self._goal, self._final = weight, goal, final
+        self._weight, self._goal, self.final = weight, goal, final
+
+    def numbers(self, rows: Array) -> tuple[Array, Array]:
+        """Weights and goals of rows."""
+        return self._weight.at(rows, self.final), self._goal.at(rows, self.final)
 
     def value(self, rows: Array, q: Array, qd: Array, u: Array) -> Array:
         """Its sum over all knots (R,)."""
-        e = _knots(qd, self._final) - self._goal.at(rows, self._final)
-        value: Array = 0.5 * (self._weight.at(rows, self._final) * e * e).sum(axis=(1, 2))
+        e = _knots(qd, self.final) - self._goal.at(rows, self.final)
+        value: Array = 0.5 * (self._weight.at(rows, self.final) * e * e).sum(axis=(1, 2))
         return value
 
     def expand(self, rows: Array, q: Array, qd: Array, u: Array, into: Expansion) -> None:
         """Add its quadratic model."""
-        nv, w = qd.shape[-1], self._weight.at(rows, self._final)
+        nv, w = qd.shape[-1], self._weight.at(rows, self.final)
         own = np.arange(nv, 2 * nv)
-        _knots(into.lx, self._final)[..., nv:] += w * (_knots(qd, self._final) - self._goal.at(rows, self._final))
-        _knots(into.lxx, self._final)[..., own, own] += w
+        _knots(into.lx, self.final)[..., nv:] += w * (_knots(qd, self.final) - self._goal.at(rows, self.final))
+        _knots(into.lxx, self.final)[..., own, own] += w
 
 
 class Effort:
-    """1/2 sum w |tau - goal|^2 of actuated velocities."""
+    """1/2 sum w |tau - goal|^2 of actuated velocities. `weight`, `goal`: of these."""
 
-    def __init__(self, weight: Knotted, goal: Knotted, actuated: Array) -> None:
-        self._weight, self._goal, self._actuated = weight, goal, actuated
+    piece, final = Piece("Control"), False
+
+    def __init__(self, weight: Knotted, goal: Knotted) -> None:
+        self._weight, self._goal = weight, goal
+
+    def numbers(self, rows: Array) -> tuple[Array, Array]:
+        """Weights and goals of rows."""
+        return self._weight.at(rows, False), self._goal.at(rows, False)
 
     def value(self, rows: Array, q: Array, qd: Array, u: Array) -> Array:
         """Its sum over all knots (R,)."""
-        e = u - self._goal.at(rows, False)[..., self._actuated]
-        value: Array = 0.5 * (self._weight.at(rows, False)[..., self._actuated] * e * e).sum(axis=(1, 2))
+        e = u - self._goal.at(rows, False)
+        value: Array = 0.5 * (self._weight.at(rows, False) * e * e).sum(axis=(1, 2))
         return value
 
     def expand(self, rows: Array, q: Array, qd: Array, u: Array, into: Expansion) -> None:
         """Add its quadratic model."""
-        w, own = self._weight.at(rows, False)[..., self._actuated], np.arange(len(self._actuated))
-        into.lu[...] += w * (u - self._goal.at(rows, False)[..., self._actuated])
+        w, own = self._weight.at(rows, False), np.arange(u.shape[-1])
+        into.lu[...] += w * (u - self._goal.at(rows, False))
         into.luu[..., own, own] += w
 
 
@@ -203,17 +245,18 @@ def terms_of(
                 if cost.q_goal is None:
                     raise ArgumentError("State.q_goal: got None besides weights q; wanted a configuration")
                 goal = numbers("State.q_goal", cost.q_goal, model.nq)
-                found.append(Residual(*_differences(dyn), weight, goal, cost.final, "State"))
+                found.append(Residual(*_differences(dyn), weight, goal, cost.final, Piece("State")))
             weight = numbers("State.qd", cost.qd, model.nv)
             if weight.any():
                 found.append(Velocity(weight, numbers("State.qd_goal", cost.qd_goal, model.nv), cost.final))
         elif isinstance(cost, Control):
             weight = numbers("Control.weight", cost.weight, model.nv)
-            found.append(Effort(weight, numbers("Control.tau_goal", cost.tau_goal, model.nv), actuated))
+            wanted = numbers("Control.tau_goal", cost.tau_goal, model.nv)
+            found.append(Effort(weight.of(actuated), wanted.of(actuated)))
         elif isinstance(cost, Pose):
             link = model.link_index(cost.link)
             weight, goal = numbers("Pose.weight", cost.weight, 6), numbers("Pose.target", cost.target, 4, 4)
-            found.append(Residual(*_pose(dyn, link), weight, goal, cost.final, "Pose"))
+            found.append(Residual(*_pose(dyn, link), weight, goal, cost.final, Piece("Pose", link)))
         elif isinstance(cost, CenterOfMass):
             weight, goal = numbers("CenterOfMass.weight", cost.weight, 3), numbers("target", cost.target, 3)
             found.append(
@@ -223,7 +266,7 @@ def terms_of(
                     weight,
                     goal,
                     cost.final,
-                    "CenterOfMass",
+                    Piece("CenterOfMass"),
                 )
             )
     return found
