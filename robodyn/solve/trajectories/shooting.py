@@ -133,7 +133,7 @@ class Search:
         self.relax(rows[trying[taken]], 0.1)
         left = trying[~taken]
         if left.size:
-            size = self._shorter(rows[left], k[left], K[left], expected[left])
+            size = self.shorter(rows[left], k[left], K[left], expected[left])
             self.relax(rows[left[size == 0]], 0.1)
             left = left[size < 0]
         self.stiffen(np.concatenate((rows[left], rows[going[~ok[going]]])))
@@ -148,7 +148,7 @@ class Search:
         self.accept(rows[taken], part_of(tried, taken), cost[taken])
         return taken
 
-    def _shorter(self, rows: Array, k: Array, K: Array, expected: Array) -> Array:
+    def shorter(self, rows: Array, k: Array, K: Array, expected: Array) -> Array:
         """Take the longest step of `SIZES` that lowers the cost enough; returns its number, -1 for none."""
         n, many = len(SIZES), rows.size
         all_rows, sizes = np.tile(rows, n), np.repeat(SIZES, many)
