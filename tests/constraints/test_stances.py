@@ -316,6 +316,22 @@ def turned(dyn, q, qd, tau):
     require_closed(q + 1e-4 * found, most=1e-5)
 
 
+def planned(dyn, q, qd, tau):
+    cost = rd.costs.Control(1e-2) + rd.costs.State(q=1.0, q_goal=four_bar(1.0), final=True)
+    found = rd.optimize_trajectory(dyn, cost, (q, 0.0 * qd), 4, 1e-2, iterations=3)
+    assert found.log[-1] < 0.5 * found.log[0]
+    require_closed(found.q)
+    require_closed(found.q[-1], found.qd[-1])
+
+
+def planned_again(dyn, q, qd, tau):
+    mpc = rd.Mpc(dyn, rd.costs.Control(1e-2) + rd.costs.State(q=1.0, q_goal=four_bar(1.0)), steps=4, dt=1e-2)
+    for _ in range(2):
+        q, qd = dyn.step(q, 0.0 * qd, mpc(q, 0.0 * qd), 1e-2)
+        require_closed(mpc.plan.q)
+        require_closed(mpc.plan.q[-1], mpc.plan.qd[-1])
+
+
 def in_drake(dyn, q, qd, tau):
     analysis = pytest.importorskip("pydrake.systems.analysis")
     from robodyn.simulators.drake import system
@@ -447,6 +463,9 @@ OBEYING = {
     "InverseKinematics.solve": reached,
     "InverseKinematics.velocity": turned,
     "robodyn.InverseKinematics": reached,
+    "robodyn.optimize_trajectory": planned,
+    "robodyn.Mpc": planned_again,
+    "Mpc.plan": planned_again,
     "robodyn.simulate": simulated,
     "robodyn.simulators.drake.system": in_drake,
     "robodyn.simulators.gymnasium.RobodynEnv": in_environments,

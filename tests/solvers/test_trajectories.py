@@ -224,6 +224,50 @@ def test_a_quadruped_on_its_feet():
     assert np.abs(phi).max() < 1e-5
 
 
+def test_shapes_keep_clear_of_an_obstacle():
+    """The straight way leads through the sphere; least distances at all knots."""
+    model = arm().model.with_shapes([rd.Sphere("tool0", at=(0.0, 0.0, 0.0), radius=0.05)])
+    dyn = rd.Dynamics(model, joint_forces="damping")
+    start, goal = np.array([-0.6, 0.8, 0.0, -1.2, 0.0, 0.5, 0.0]), np.array([0.6, 0.8, 0.0, -1.2, 0.0, 0.5, 0.0])
+    middle = dyn.link_pose(0.5 * (start + goal), "tool0")[:3, 3]
+    ball = rd.Obstacles(spheres=[[middle[0], middle[1], middle[2] + 0.03, 0.1]])
+    final = rd.costs.State(q=1000.0, qd=50.0, q_goal=goal, final=True)
+    cost = rd.costs.Control(1e-4) + rd.costs.State(qd=0.05) + final
+    free = rd.optimize_trajectory(dyn, cost, (start, np.zeros(7)), 25, 0.02)
+    assert dyn.min_distance(free.q, ball).min() < 0.0
+    found = rd.optimize_trajectory(dyn, cost + rd.costs.Clearance(0.01, ball), (start, np.zeros(7)), 25, 0.02)
+    assert found.converged and found.cost > free.cost
+    assert 0.01 - 2e-6 < dyn.min_distance(found.q, ball).min() < 0.01 + 1e-5
+
+
+@pytest.mark.matrix
+def test_a_quadruped_jumps_within_friction():
+    """Phases by `active`; both ways of shooting end at one cost, and pyramids hold where the legs push."""
+    dyn, q = quadruped()
+    apex, weight = q.copy(), np.array([5.0] * 6 + [0.2] * 12)
+    apex[2] += 0.25
+    cost = rd.costs.Control(1e-3) + rd.costs.State(q=0.1 * weight, qd=0.01, q_goal=q)
+    cost += rd.costs.State(q=100.0 * weight, qd=0.5, q_goal=apex, final=True)
+    names = [each.link for each in dyn.model.constraints]
+    within = sum((rd.costs.Friction(name, 0.3) for name in names), cost)
+    active = np.ones((30, 4))
+    active[15:] = 0.0
+    problem = (q, np.zeros(18)), 30, 0.02
+    free = rd.optimize_trajectory(dyn, cost, *problem, limits="effort", active=active)
+    many = rd.optimize_trajectory(dyn, cost, *problem, limits="effort", active=active, q_guess=q)
+    assert free.converged and many.converged and abs(many.cost / free.cost - 1.0) < 1e-6
+    assert free.q[:, 2].max() > q[2] + 0.2
+    for guess in (None, q):
+        found = rd.optimize_trajectory(dyn, within, *problem, limits="effort", active=active, q_guess=guess)
+        assert found.converged and found.violation < 1e-6 and found.cost > free.cost
+        targets = dyn.constraint_targets(q)
+        targets[:, :9] = np.eye(3).ravel()
+        at = found.q[:15], found.qd[:15], found.tau[:15]
+        force = dyn.constrained_forward_dynamics(*at, targets=targets)[1].reshape(15, 4, 3)
+        excess = np.abs(force[..., :2]).max(-1) - 0.3 * force[..., 2]
+        assert -1e-3 < excess.max() < 1e-4
+
+
 def test_mpc_follows_its_plan_and_shifts_it():
     dyn, goal = arm(), GOAL
     cost = rd.costs.Control(1e-4, tau_goal=dyn.gravity_force(goal)) + rd.costs.State(q=1.0, qd=0.05)

@@ -42,8 +42,8 @@ _CHUNK_SCALARS = 1 << 21
 """Problems that are solved together have some so many entries of A: their arrays stay near."""
 _SOLVES, _COARSE = 20, 1e-6
 """Solves with limits, the first with this tolerance at least."""
-_KEPT = 1e-6
-"""Violations of limits of a converged trajectory, in natural units."""
+_KEPT, _NEAR = 1e-6, 1e-3
+"""Violations of limits of a converged trajectory, and of one from which on solves are exact, in natural units."""
 
 
 @within_memory
@@ -227,21 +227,18 @@ def _with_limits(search: Search, rows: Array, iterations: int, tolerance: float)
     """Solve again with multipliers until limits hold. Problems that they hold in rest."""
     problem, coarse = search.problem, max(tolerance, _COARSE)
     rows = rows[search.status[rows] != DIVERGED]
-    for number in range(_SOLVES):
+    exact = np.full(problem.count, tolerance >= coarse)
+    for _ in range(_SOLVES):
         at = search.q[rows], search.qd[rows], search.u[rows]
-        free = number == 0
         problem.limits.update(rows, *at, problem.cost(rows, *at, limits=False))
         kept = problem.limits.violation[rows] <= _KEPT
-        finished = kept & (search.status[rows] == CONVERGED) & (tolerance >= coarse if free else True)
-        rows = rows[~finished]
+        rows = rows[~(kept & exact[rows] & (search.status[rows] == CONVERGED))]
         if not rows.size:
             return
-        near = problem.limits.violation[rows] < 1e-3
-        for part, allowed in ((rows[~near], coarse), (rows[near], tolerance)):
+        exact[rows] = (tolerance >= coarse) | (problem.limits.violation[rows] < _NEAR)
+        for part, allowed in ((rows[~exact[rows]], coarse), (rows[exact[rows]], tolerance)):
             if part.size:
                 search.run(part, iterations, allowed)
-                stopped = part[search.status[part] == DIVERGED]
-                search.status[stopped] = STALLED
     at = search.q[rows], search.qd[rows], search.u[rows]
     problem.limits.update(rows, *at, problem.cost(rows, *at, limits=False))
     missed = rows[problem.limits.violation[rows] > _KEPT]

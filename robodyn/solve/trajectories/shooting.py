@@ -149,7 +149,7 @@ class Search:
         return taken
 
     def shorter(self, rows: Array, k: Array, K: Array, expected: Array) -> Array:
-        """Take the longest step of `SIZES` that lowers the cost enough; returns its number, -1 for none."""
+        """Take the best step of `SIZES` that lowers the cost enough; returns its number, -1 for none."""
         n, many = len(SIZES), rows.size
         all_rows, sizes = np.tile(rows, n), np.repeat(SIZES, many)
         plan = self.q[all_rows], self.qd[all_rows], self.u[all_rows]
@@ -158,7 +158,7 @@ class Search:
         cost = cost.reshape(n, many)
         wanted = ARMIJO * (SIZES[:, None] * expected[:, 0] + SIZES[:, None] ** 2 * expected[:, 1])
         good = (cost - self.cost[rows] <= np.minimum(wanted, 0.0)) & np.isfinite(cost)
-        first, found = good.argmax(axis=0), good.any(axis=0)
+        first, found = np.where(good, cost, np.inf).argmin(axis=0), good.any(axis=0)
         at = np.flatnonzero(found)
         chosen = first[at] * many + at
         self.accept(rows[at], part_of(tried, chosen), cost[first[at], at])
