@@ -147,19 +147,14 @@ class BackwardPass:
             words += [each.ctypes.data, 0, 0]
         return (ctypes.c_int64 * len(words))(*words), kept
 
-    def one(self, inputs: Sequence[Array | None], results: Sequence[Array], *kept: Any) -> Callable[[], None]:
-        """A call for one problem on arrays that stay where they are, as quick as possible. `kept`: what must stay
-        alive."""
-        table, arrays = self.table(inputs, results, (1,))
-        if not self._native:
-            return lambda: self.run(table, 1)
-        scratch, owner = workspace(self.workspace_bytes)
-        address, keep = ctypes.addressof(table), (table, arrays, owner, kept)
+    def bound(self, inputs: Sequence[Array | None], results: Sequence[Array], most: int) -> Callable[[int], None]:
+        """A call for the first problems of arrays (most, ...) that stay where they are."""
+        table, arrays = self.table(inputs, results, (most,))
 
-        def alone(run: Any = self.function, _: Any = keep) -> None:
-            run(address, 0, 1, scratch)
+        def call(rows: int, _: Any = arrays) -> None:
+            self.run(table, rows)
 
-        return alone
+        return call
 
     def run(self, table: ctypes.Array[ctypes.c_int64], rows: int) -> None:
         """The passes of the rows of a table. The caller keeps its arrays alive."""

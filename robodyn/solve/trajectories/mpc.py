@@ -162,7 +162,7 @@ class Mpc:
             search.status[0] = RUNNING
             if goal is not None or self._schedules:
                 self._warm.renew()
-            if self._warm.follow(*state):
+            if self._warm.follow():
                 self._warm.iterate(_TOLERANCE)
                 return
         plan = search.q, search.qd, search.u
