@@ -313,7 +313,9 @@ def test_a_guess_that_diverges_is_said():
     assert found.status == "diverged" and not found.converged
 
 
-@pytest.mark.parametrize("robot", ["arm", "quadruped", "floating"])
+@pytest.mark.parametrize(
+    "robot", ["arm", *(pytest.param(k, marks=pytest.mark.matrix) for k in ("quadruped", "floating"))]
+)
 def test_programs_are_the_steps_and_costs_by_calls(robot):
     """Roll-outs with feedback, costs and their models: machine code of the robot beside calls of its queries."""
     rng, n, rows = np.random.default_rng(7), 4, 3
@@ -346,3 +348,31 @@ def test_programs_are_the_steps_and_costs_by_calls(robot):
     problem.programs = None
     for one, each in zip(found, results(), strict=True):
         np.testing.assert_allclose(one, each, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("robot", ["arm", pytest.param("quadruped", marks=pytest.mark.matrix)])
+def test_warm_iterations_are_those_of_the_search(robot):
+    """Control with a receding horizon on fixed arrays, and by the code for batches: goals, phases, limits, steps that
+    are too long, states off the plan."""
+    rng, options = np.random.default_rng(9), {"limits": "effort"}
+    dyn, q = (arm(), np.zeros(7)) if robot == "arm" else quadruped()
+    if robot == "quadruped":
+        options["active"] = np.repeat([[1, 1, 1, 1], [1, 0, 0, 1], [1, 1, 1, 1]], 4, axis=0)
+    nv, dt = dyn.model.nv, 0.02 if robot == "arm" else 0.01
+    cost = rd.costs.State(q=1.0, qd=0.1) + rd.costs.Control(1e-3) + rd.costs.State(q=50.0, qd=1.0, final=True)
+    goal = dyn.model.integrate(q, 0.2 * rng.normal(size=nv))
+    both = [rd.Mpc(dyn, cost, 8, dt, **options) for _ in range(2)]
+    qd, lengths = np.zeros(nv), []
+    for call in range(12):
+        if call == 6:
+            goal = dyn.model.integrate(q, 2.0 * rng.normal(size=nv) if robot == "arm" else 0.5 * rng.normal(size=nv))
+        one, other = (each(q, qd, goal=goal if call in (0, 6) else None, elapsed=dt * (call % 3)) for each in both)
+        assert both[0]._warm is not None
+        both[1]._warm = None
+        np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-7)
+        plans = [each.plan for each in both]
+        assert plans[0].iterations == plans[1].iterations and plans[0].status == plans[1].status
+        np.testing.assert_allclose(plans[0].gains, plans[1].gains, rtol=1e-6, atol=1e-6)
+        lengths.append(plans[0].cost.item())
+        q, qd = dyn.step(q, qd + 0.01 * rng.normal(size=nv), one, dt)
+    assert np.isfinite(lengths).all()

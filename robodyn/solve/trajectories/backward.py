@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -146,6 +146,15 @@ class BackwardPass:
         for each in self._constants:
             words += [each.ctypes.data, 0, 0]
         return (ctypes.c_int64 * len(words))(*words), kept
+
+    def bound(self, inputs: Sequence[Array | None], results: Sequence[Array], most: int) -> Callable[[int], None]:
+        """A call for the first problems of arrays (most, ...) that stay where they are."""
+        table, arrays = self.table(inputs, results, (most,))
+
+        def call(rows: int, _: Any = arrays) -> None:
+            self.run(table, rows)
+
+        return call
 
     def run(self, table: ctypes.Array[ctypes.c_int64], rows: int) -> None:
         """The passes of the rows of a table. The caller keeps its arrays alive."""

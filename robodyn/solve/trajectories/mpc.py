@@ -21,6 +21,7 @@ from robodyn.solve.trajectories.optimize import positive, read, result_of, searc
 from robodyn.solve.trajectories.shooting import DIVERGED, RUNNING, Search
 from robodyn.solve.trajectories.terms import Knotted, Residual
 from robodyn.solve.trajectories.trajectory import Trajectory
+from robodyn.solve.trajectories.warm import WarmSearch
 
 _FIRST, _TOLERANCE = 100, 1e-9
 """Most iterations of the first call, and its tolerance."""
@@ -83,6 +84,7 @@ class Mpc:
         self._cost = _with_goals(cost, model) if self._needs_goal else cost
         self._steps, self._dt = steps, dt
         self._search: Search | None = None
+        self._warm: WarmSearch | None = None
         start = model.neutral(), np.zeros(model.nv)
         read(self._dyn, self._cost, start, steps, dt, np.zeros(model.nv), None, **self._given)  # checks all
         self._dt = positive("dt", dt)
@@ -148,12 +150,21 @@ class Mpc:
         if search.status[0] == DIVERGED:
             raise NumericalError("Mpc: the first plan is not finite; a smaller dt may help")
         self._search = search
+        self._warm = WarmSearch.of(search)
 
     def _next(self, search: Search, state: tuple[Array, Array], goal: Any, passed: float) -> None:
         problem = search.problem
         self._aim(problem.terms, goal)
         self._shift(search, passed)
         problem.q0[0], problem.qd0[0] = state
+        search.mu[0] = min(search.mu[0], 1.0)
+        if self._warm is not None:
+            search.status[0] = RUNNING
+            if goal is not None or self._schedules:
+                self._warm.renew()
+            if self._warm.follow():
+                self._warm.iterate(_TOLERANCE)
+                return
         plan = search.q, search.qd, search.u
         with_feedback, cost = problem.follow(_ONE, plan, np.zeros(1), np.zeros_like(search.u), search.gains)
         if not np.isfinite(cost[0]):
@@ -164,7 +175,6 @@ class Mpc:
             search.status[0] = DIVERGED  # the plan stays, and its controls are returned
             return
         search.accept(_ONE, with_feedback, cost)
-        search.mu[0] = min(search.mu[0], 1.0)
         if problem.limits:
             at = search.q, search.qd, search.u
             problem.limits.update(_ONE, *at, problem.cost(_ONE, *at, limits=False))

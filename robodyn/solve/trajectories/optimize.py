@@ -33,6 +33,7 @@ from robodyn.solve.trajectories.costs import Cost
 from robodyn.solve.trajectories.curvature import Curvature
 from robodyn.solve.trajectories.guess import holding
 from robodyn.solve.trajectories.multiple import MultipleShooting
+from robodyn.solve.trajectories.pool import PooledSearch
 from robodyn.solve.trajectories.problem import Problem, in_double
 from robodyn.solve.trajectories.shooting import CONVERGED, DIVERGED, STALLED, Search
 from robodyn.solve.trajectories.trajectory import STATUSES, Trajectory
@@ -204,7 +205,7 @@ def searched(
     """The search of all problems at its end."""
     rows, done = np.arange(problem.count), [0]
     q, qd = problem.roll_out(rows, u) if guess is None else guess
-    kind = Search if guess is None else MultipleShooting
+    kind = PooledSearch if guess is None else MultipleShooting
     search = kind(problem, q, qd, u, curvature)
     some = max(1, _CHUNK_SCALARS // (problem.steps * 4 * problem.nv**2))
     for first in range(0, problem.count, some):

@@ -137,10 +137,10 @@ class Problem:
     def roll_out(self, rows: Array, u: Array) -> tuple[Array, Array]:
         """The states that controls (R, N, nu) lead to."""
         if self.programs is not None:
-            nx = 2 * self.nv
-            rest = np.zeros((1, self.steps + 1, self.nv)), np.zeros((1, self.steps, self.nu, nx))
-            plan = np.broadcast_to(self.dyn.model.neutral(), (1, self.steps + 1, self.q0.shape[1])), rest[0], u
-            (q, qd, _), _ = self._followed(rows, plan, np.zeros(len(rows)), rest[1][..., 0], rest[1])
+            n, nu, nv = self.steps, self.nu, self.nv
+            rest = self.dyn.model.neutral()[None, None].repeat(n + 1, axis=1), np.zeros((1, n + 1, nv))
+            without = np.zeros((1, n, nu)), np.zeros((1, n, nu, 2 * nv))
+            (q, qd, _), _ = self._followed(rows, (*rest, u), np.zeros(len(rows)), *without)
             return q, qd
         q, qd = self._from_start(rows)
         at = self.q0[rows], self.qd0[rows]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from robodyn.api.dynamics import Dynamics
-from robodyn.api.motion.step_spec import chosen_step
+from robodyn.api.motion.step_spec import chosen_step, gradient_of
 from robodyn.internals.arguments import Array, address_of
 from robodyn.solve.trajectories.follow import followed
 from robodyn.solve.trajectories.knot_costs import expansion_task, value_task
@@ -31,13 +31,14 @@ class Loop:
         self._engine, self._task = engine, task
         self._tables: dict[Any, Any] = {}
 
-    @property
-    def available(self) -> bool:
-        """Whether the task is one program."""
-        return all(self._engine.has_program(self._task, (), single) for single in (False, True))
+    def available(self, *single: bool) -> bool:
+        """Whether the task is one program, for one row (True) and for several (False)."""
+        return all(self._engine.has_program(self._task, (), each) for each in single)
 
     def table(self, arrays: Mapping[str, Array], rows: int) -> Any:
-        """The arguments for arrays (R or 1, N or 1, ...), whose `run(launch, N)` fills results."""
+        """The arguments for arrays (R or 1, N or 1, ...), whose `run(launch, N)` fills results. What an array has for
+        one row and knot is contiguous."""
+        assert all(each[:1, :1].flags.c_contiguous for each in arrays.values())
         wide = {name: np.broadcast_to(each, (rows, *each.shape[1:])).swapaxes(0, 1) for name, each in arrays.items()}
         return self._engine.backward_table(self._task, wide, rows)
 
@@ -88,15 +89,16 @@ class Programs:
         driven = tuple(int(v) for v in actuated)
         self.follow_loop = Loop(engine, followed(step, nv, driven, upper is not None, value_task(running, nu)))
         self.last_loop = Loop(engine, value_task(last, 0))
+        self.gradient_loop = Loop(engine, gradient_of(step, dyn.model, ("tau", *given)))
         self.model_loop, self.last_model_loop = (
             Loop(engine, expansion_task(pieces, controls, nv)) for pieces, controls in ((running, nu), (last, 0))
         )
 
     @property
     def available(self) -> bool:
-        """Whether all are there."""
+        """Whether all are there that a search needs."""
         loops = self.follow_loop, self.last_loop, self.model_loop, self.last_model_loop
-        return all(each.available for each in loops)
+        return all(each.available(False, True) for each in loops)
 
     def numbers(self, rows: Array, final: bool) -> dict[str, Array]:
         """Weights and goals of rows, by name."""
@@ -129,7 +131,8 @@ class Programs:
         q, qd, u = np.empty((count, n + 1, nq)), np.empty((count, n + 1, nv)), np.empty((count, n, nu))
         cost = np.zeros((count, n + 1, 1))
         q[:, 0], qd[:, 0] = start
-        arrays = self.follow_arrays((q, qd, u), cost, plan, size, k, K)
+        *planned, k, K = map(np.ascontiguousarray, (*plan, k, K))
+        arrays = self.follow_arrays((q, qd, u), cost, planned, size, k, K)
         self.follow_loop({**arrays, **given, **self.numbers(rows, final=False)}, count, n)
         if self.last:
             last = {"q": q[:, n:], "qd": qd[:, n:], "cost": cost[:, n:], **self.numbers(rows, final=True)}
@@ -140,7 +143,7 @@ class Programs:
         self,
         to: tuple[Array, Array, Array],
         cost: Array,
-        plan: tuple[Array, Array, Array],
+        plan: Sequence[Array],
         size: Array,
         k: Array,
         K: Array,
@@ -158,6 +161,7 @@ class Programs:
 
     def expand(self, rows: Array, q: Array, qd: Array, u: Array, lx: Array, lxx: Array, lu: Array, luu: Array) -> None:
         """Fill the quadratic models of all knots of trajectories."""
+        q, qd, u = map(np.ascontiguousarray, (q, qd, u))
         running, last = self.model_arrays(q, qd, u, lx, lxx, lu, luu)
         running |= self.numbers(rows, final=False)
         if len(q) == 1:  # knots beside one another

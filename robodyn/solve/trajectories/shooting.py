@@ -68,14 +68,18 @@ class Search:
     def run(self, rows: Array, iterations: int, tolerance: float) -> None:
         """At most so many iterations of the given problems."""
         self.begin(rows)
-        self._log.append((rows, self.cost[rows]))
+        self.logged(rows, self.cost[rows])
         for _ in range(iterations):
             rows = rows[self.status[rows] == RUNNING]
             if not rows.size:
                 break
             self.iterate(rows, tolerance)
-            self._log.append((rows, self.cost[rows]))
+            self.logged(rows, self.cost[rows])
             self.tick(int((self.status != RUNNING).sum()))
+
+    def logged(self, rows: Array, cost: Array) -> None:
+        """Note what has become of some problems."""
+        self._log.append((rows, cost))
 
     def log(self) -> Array:
         """(B, n): what must fall, at first and after each iteration; the last value is repeated."""
@@ -133,7 +137,7 @@ class Search:
         self.relax(rows[trying[taken]], 0.1)
         left = trying[~taken]
         if left.size:
-            size = self._shorter(rows[left], k[left], K[left], expected[left])
+            size = self.shorter(rows[left], k[left], K[left], expected[left])
             self.relax(rows[left[size == 0]], 0.1)
             left = left[size < 0]
         self.stiffen(np.concatenate((rows[left], rows[going[~ok[going]]])))
@@ -148,21 +152,11 @@ class Search:
         self.accept(rows[taken], part_of(tried, taken), cost[taken])
         return taken
 
-    def _shorter(self, rows: Array, k: Array, K: Array, expected: Array) -> Array:
+    def shorter(self, rows: Array, k: Array, K: Array, expected: Array) -> Array:
         """Take the best step of `SIZES` that lowers the cost enough; returns its number, -1 for none."""
-        n, many = len(SIZES), rows.size
-        all_rows, sizes = np.tile(rows, n), np.repeat(SIZES, many)
-        plan = self.q[all_rows], self.qd[all_rows], self.u[all_rows]
-        again = np.tile(np.arange(many), n)
-        tried, cost = self.problem.follow(all_rows, plan, sizes, k[again], K[again])
-        cost = cost.reshape(n, many)
-        wanted = ARMIJO * (SIZES[:, None] * expected[:, 0] + SIZES[:, None] ** 2 * expected[:, 1])
-        good = (cost - self.cost[rows] <= np.minimum(wanted, 0.0)) & np.isfinite(cost)
-        first, found = np.where(good, cost, np.inf).argmin(axis=0), good.any(axis=0)
-        at = np.flatnonzero(found)
-        chosen = first[at] * many + at
-        self.accept(rows[at], part_of(tried, chosen), cost[first[at], at])
-        number: Array = np.where(found, first, -1)
+        plan = self.q[rows], self.qd[rows], self.u[rows]
+        number, tried, cost = shorter_steps(self.problem, rows, plan, self.cost[rows], k, K, expected)
+        self.accept(rows[number >= 0], tried, cost)
         return number
 
     def accept(self, rows: Array, plan: Plan, cost: Array) -> None:
@@ -179,3 +173,20 @@ class Search:
         """More regularisation after a failure; too much of it ends the search."""
         self.mu[rows] = np.maximum(LEAST_MU, 10.0 * self.mu[rows])
         self.status[rows[self.mu[rows] > MOST_MU]] = STALLED
+
+
+def shorter_steps(
+    problem: Problem, rows: Array, plan: Plan, before: Array, k: Array, K: Array, expected: Array
+) -> tuple[Array, Plan, Array]:
+    """The best step of `SIZES` that lowers the cost enough: its number (R,), -1 for none, and for the others the
+    trajectories and their costs. `before`: costs of the plans."""
+    n, many = len(SIZES), rows.size
+    again = np.tile(np.arange(many), n)
+    tried, cost = problem.follow(rows[again], part_of(plan, again), np.repeat(SIZES, many), k[again], K[again])
+    cost = cost.reshape(n, many)
+    wanted = ARMIJO * (SIZES[:, None] * expected[:, 0] + SIZES[:, None] ** 2 * expected[:, 1])
+    good = (cost - before <= np.minimum(wanted, 0.0)) & np.isfinite(cost)
+    first, found = np.where(good, cost, np.inf).argmin(axis=0), good.any(axis=0)
+    at = np.flatnonzero(found)
+    number: Array = np.where(found, first, -1)
+    return number, part_of(tried, first[at] * many + at), cost[first[at], at]
