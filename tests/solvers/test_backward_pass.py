@@ -90,9 +90,14 @@ def compare(found, given, most):
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_recursion(size, dtype):
     rng = np.random.default_rng(size)
-    given = problems(rng, *size, batch=3, dtype=dtype)
+    given = problems(rng, *size, batch=11, dtype=dtype)
     given["mu"][0] = 0.0
-    compare(BackwardPass(*size, dtype=dtype)(**given), given, ROUNDING[dtype])
+    backward = BackwardPass(*size, dtype=dtype)
+    found = backward(**given)
+    compare(found, given, ROUNDING[dtype])
+    for row in (0, 10):  # alone, by other code
+        for one, each in zip(backward(**{name: array[row] for name, array in given.items()}), found, strict=True):
+            np.testing.assert_allclose(one, each[row], rtol=0.0, atol=ROUNDING[dtype] * np.abs(each[row]).max())
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -113,24 +118,29 @@ def test_bounds(dtype):
     assert 0.1 < clamped < 0.9
 
 
-def test_rows_fail_by_themselves():
-    """Indefinite costs, NaN, and bounds that contradict."""
+@pytest.mark.parametrize("box", [True, False])
+def test_rows_fail_by_themselves(box):
+    """Indefinite costs, NaN, infinity, and bounds that contradict."""
     rng, size = np.random.default_rng(2), (3, 2, 4)
-    given = problems(rng, *size, batch=7)
-    given["lower"], given["upper"] = np.full((7, 4, 2), -0.2), np.full((7, 4, 2), 0.2)
+    given = problems(rng, *size, batch=8)
     given["luu"][1, 2] -= 1e3 * np.eye(2)
     given["A"][2, 1, 0, 0] = np.nan
-    given["lower"][3, 0, 0] = np.nan
-    given["lower"][4, 3, 1], given["upper"][4, 3, 1] = 0.1, 0.05
-    given["mu"][5] = np.nan
-    given["B"][6, 3], given["luu"][6, 3], given["mu"][6] = 0.0, 0.0, 0.0  # singular, exactly
-    *results, ok = BackwardPass(*size, box=True)(**given)
-    assert ok.tolist() == [True, *[False] * 6]
+    given["A"][3, 0, 2, 2] = np.inf
+    given["mu"][4] = np.nan
+    given["B"][5, 3], given["luu"][5, 3], given["mu"][5] = 0.0, 0.0, 0.0  # singular, exactly
+    given["lxx"][6, 0, 1, 1] = given["lu"][7, 0, 0] = np.nan
+    if box:
+        given = {name: np.concatenate((array, array[:1], array[:1])) for name, array in given.items()}
+        given["lower"], given["upper"] = np.full((10, 4, 2), -0.2), np.full((10, 4, 2), 0.2)
+        given["lower"][8, 0, 0] = np.nan
+        given["lower"][9, 3, 1], given["upper"][9, 3, 1] = 0.1, 0.05
+    *results, ok = BackwardPass(*size, box=box)(**given)
+    assert ok.tolist() == [True, *[False] * (len(ok) - 1)]
     for each in results:
         assert np.isfinite(each[0]).all() and np.isnan(each[1:]).all()
-    alone = BackwardPass(*size, box=True)(**{name: array[:1] for name, array in given.items()})
+    alone = BackwardPass(*size, box=box)(**{name: array[:1] for name, array in given.items()})
     for one, all_of_them in zip(alone, results, strict=False):
-        np.testing.assert_array_equal(one[0], all_of_them[0])
+        np.testing.assert_allclose(one[0], all_of_them[0], rtol=1e-12, atol=1e-12)
 
 
 def test_arrays_broadcast():
@@ -155,20 +165,21 @@ def test_arrays_broadcast():
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_engines(dtype):
     """Threads give the same bits; the text as Python the same numbers."""
-    rng, size = np.random.default_rng(4), (2, 2, 2)
-    given = problems(rng, *size, batch=2, dtype=dtype)
-    given["lower"], given["upper"] = (np.full((2, 2, 2), sign * 0.2, dtype) for sign in (-1, 1))
-    model = rd.random_tree(1, seed=1)
-    *wanted, ok = BackwardPass(*size, dtype=dtype, box=True)(**given)
-    assert ok.all()
-    for name in ("cpu", "reference"):
-        of = rd.Dynamics(model, engine=name, dtype=dtype).engine
-        for found, each in zip(BackwardPass(*size, dtype=dtype, box=True, engine=of)(**given), wanted, strict=False):
-            np.testing.assert_allclose(found, each, rtol=0.0, atol=ROUNDING[dtype])
-    many = {name: np.repeat(array[:1], 4000, 0) for name, array in given.items()}
-    of = rd.Dynamics(model, threads=2, dtype=dtype).engine
-    for found, each in zip(BackwardPass(*size, dtype=dtype, box=True, engine=of)(**many), wanted, strict=False):
-        np.testing.assert_array_equal(found, np.broadcast_to(each[0], found.shape))
+    rng, size, model = np.random.default_rng(4), (2, 2, 2), rd.random_tree(1, seed=1)
+    for box in (True, False):
+        given = problems(rng, *size, batch=2, dtype=dtype)
+        if box:
+            given["lower"], given["upper"] = (np.full((2, 2, 2), sign * 0.2, dtype) for sign in (-1, 1))
+        *wanted, ok = BackwardPass(*size, dtype=dtype, box=box)(**given)
+        assert ok.all()
+        for name in ("cpu", "reference"):
+            of = rd.Dynamics(model, engine=name, dtype=dtype).engine
+            for found, each in zip(BackwardPass(*size, dtype=dtype, box=box, engine=of)(**given), wanted, strict=False):
+                np.testing.assert_allclose(found, each, rtol=0.0, atol=ROUNDING[dtype])
+        many = {name: np.repeat(array, 2000, 0) for name, array in given.items()}
+        of = rd.Dynamics(model, threads=2, dtype=dtype).engine
+        for found, each in zip(BackwardPass(*size, dtype=dtype, box=box, engine=of)(**many), wanted, strict=False):
+            np.testing.assert_allclose(found, np.repeat(each, 2000, 0), rtol=0.0, atol=ROUNDING[dtype])
 
 
 def test_bounds_belong_to_the_pass():

@@ -1,36 +1,38 @@
-"""Loops over small dense matrices, for solvers that process one problem after another.
+"""Loops over small dense matrices, of one problem or of several at once.
 
-Rows are padded to whole vectors, columns beside one another. `line`: numbers from a row to the next.
+For one problem, rows are padded to whole vectors, columns beside one another. For several, each entry is a vector, and
+`Scalar` is `Vector`. `line`: entries from a row to the next.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from robodyn.compile.loops.language import (
     Array,
-    Flag,
     Lane,
     Lanes,
     Loose,
-    LooseScalar,
     Scalar,
     Static,
     Vector,
     Word,
     array,
+    chosen,
     convert,
     fma,
-    lanes_of,
     load_some,
     places_of,
     routine,
+    size_of,
     spread,
     store_some,
     switch,
 )
 from robodyn.solve.quadratic.factors import accumulate, root
 
+_NAN = math.nan
 HIGH, WIDE = 6, 3
 """Most rows, and vectors of a row, of a product that are summed in registers."""
 
@@ -40,26 +42,21 @@ def first_lanes(count: Word) -> Any:
     return places_of(Lanes) < spread(Lanes, convert(Lane, count))
 
 
-def read(to: Array[Scalar], source: Array[LooseScalar], count: Word) -> None:
-    """Copy numbers into a row, at any place. Up to a vector behind them is set to zero."""
-    width = lanes_of(Vector)
+def columns_of_vectors() -> Static[int]:
+    """Entries of a row in a vector: 1 if an entry is a vector itself."""
+    return size_of(Vector) // size_of(Scalar)
+
+
+def transfer(to: Static[Array[Any]], source: Static[Array[Any]], count: Word) -> None:
+    """Copy entries of a row, from and to any place."""
+    width = columns_of_vectors()
     whole = count // width
     for v in range(whole):
         array(Loose, to + v * width)[0] = array(Loose, source + v * width)[0]
-    if whole * width < count:
+    if width > 1 and whole * width < count:
         mask = first_lanes(count - whole * width)
-        array(Loose, to + whole * width)[0] = load_some(array(Loose, source + whole * width), mask)
-
-
-def write(to: Array[LooseScalar], source: Array[Scalar], count: Word) -> None:
-    """Copy numbers of a row, from any place."""
-    width = lanes_of(Vector)
-    whole = count // width
-    for v in range(whole):
-        array(Loose, to + v * width)[0] = array(Loose, source + v * width)[0]
-    if whole * width < count:
-        mask = first_lanes(count - whole * width)
-        store_some(array(Loose, to + whole * width), mask, array(Loose, source + whole * width)[0])
+        rest = load_some(array(Loose, source + whole * width), mask)
+        store_some(array(Loose, to + whole * width), mask, rest)
 
 
 @routine
@@ -80,7 +77,7 @@ def multiply(
 
     `upper`: entries of C left of the diagonal are not needed. `corner`: the column of the diagonal in the first row.
     """
-    width = lanes_of(Vector)
+    width = columns_of_vectors()
     end, begin, i = line // width, 0, 0
     while i < rows:
         if upper:
@@ -108,24 +105,21 @@ def multiply(
 
 
 @routine
-def eliminate(Q: Array[Scalar], inverse: Array[Scalar], count: Word, line: Word, least: Scalar) -> Flag:
-    """The first `count` rows of a Cholesky factorisation of a symmetric matrix, in place. Returns whether all pivots
-    are positive, and more than `least` of the diagonal entry; then 1 / U_kk are in `inverse`."""
-    width, held, k = lanes_of(Vector), True, 0
-    while held and k < count:
-        row, begin, end = Q + k * line, k // width, line // width
+def eliminate(Q: Array[Scalar], inverse: Array[Scalar], count: Word, line: Word, least: Scalar) -> None:
+    """The first `count` rows of a Cholesky factorisation of a symmetric matrix, in place, and 1 / U_kk in `inverse`.
+    NaN where a pivot is not positive, or at most `least` of the diagonal entry."""
+    width = columns_of_vectors()
+    end = line // width
+    for k in range(count):
+        row, begin = Q + k * line, k // width
         bound = least * row[k]
         accumulate(row, Q + k, line, Q, k, line, begin, end, minus=True)
         pivot = row[k]
-        held = pivot > bound and pivot > 0.0  # not for NaN
-        if held:
-            one = 1.0 / root(pivot)
-            inverse[k] = one
-            vectors, share = array(Vector, row), spread(Vector, one)
-            for v in range(begin, end):
-                vectors[v] = vectors[v] * share
-        k += 1
-    return held
+        one = chosen(pivot > bound, 1.0 / root(pivot), spread(Scalar, _NAN))
+        inverse[k] = one
+        vectors, share = array(Vector, row), spread(Vector, one)
+        for v in range(begin, end):
+            vectors[v] = vectors[v] * share
 
 
 @routine
@@ -133,7 +127,7 @@ def substitute(
     G: Array[Scalar], U: Array[Scalar], inverse: Array[Scalar], count: Word, line: Word, begin: Word
 ) -> None:
     """-U^-1 times the columns behind those of U, for the rows of `eliminate`, from the vector `begin` on."""
-    end = line // lanes_of(Vector)
+    end = line // columns_of_vectors()
     for i in reversed(range(count)):
         to, source = array(Vector, G + i * line), array(Vector, U + i * line)
         for v in range(begin, end):

@@ -36,7 +36,9 @@ class FixedArrays:
         self._numbers = {
             final: _filled(programs.numbers(rows, final), many, 1 if final else n) for final in (False, True)
         }
-        self.trial: Plan = np.zeros((many, n + 1, nq)), np.zeros((many, n + 1, nv)), np.zeros((many, n, nu))
+        states = np.zeros((many, n + 1, nq + nv))
+        self.trial: Plan = states[..., :nq], states[..., nq:], np.zeros((many, n, nu))
+        self._ends = states[:, -1]
         self.k, self.K = np.zeros((many, n, nu)), np.zeros((many, n, nu, 2 * nv))
         self.expected, self.ok = np.zeros((many, 2)), np.zeros(many, bool)
         self._bind_roll_outs(many, n)
@@ -54,7 +56,7 @@ class FixedArrays:
         """Tables of roll-outs: with feedback alone, and with the step k."""
         programs, to, others = self._programs, self.trial, {**self._of_phases, **self._numbers[False]}
         costs = np.zeros((many, n + 1, 1))
-        self._costs, self._ends = costs[..., 0], tuple(each[:, -1] for each in to[:2])
+        self._costs = costs[..., 0]
 
         def table(size: float, step: Array, gains: Array) -> Any:
             arrays = programs.follow_arrays(to, costs, self.plan, np.full(many, size), step, gains)
@@ -114,8 +116,7 @@ class FixedArrays:
         for each in self._last:
             each.run(self._engine.launch, 1, many)
         cost: Array = np.add.reduce(self._costs[:many], axis=1)
-        for end in self._ends:
-            cost += 0.0 * np.add.reduce(end[:many], axis=1)
+        cost += 0.0 * np.add.reduce(self._ends[:many], axis=1)
         return cost
 
     def solve(self, many: int) -> None:

@@ -196,8 +196,9 @@ class Mpc:
         self._passed, self._shifted = max(0.0, self._passed - knots), self._shifted + knots
         for array in (search.q, search.qd, search.u, search.gains, *(each.y for each in search.problem.limits.limits)):
             some = min(knots, array.shape[1] - 1)
-            array[:, : array.shape[1] - some] = array[:, some:].copy()
-            array[:, array.shape[1] - some :] = array[:, -1:].copy()
+            array[:, : array.shape[1] - some] = array[:, some:]  # NumPy copies what overlaps
+            if some > 1:
+                array[:, array.shape[1] - some :] = array[:, -1:]
         for name, rows in self._schedules.items():
             if len(rows) > 1:
                 search.problem.phases.put(name, _window(rows, int(self._shifted), self._steps)[None])

@@ -59,7 +59,8 @@ class WarmSearch:
         cost = self._rolled(with_step=True)
         if cost - before <= min(ARMIJO * (linear + quadratic), 0.0):  # not for NaN
             self._accept(cost)
-            search.relax(_ONE, 0.1)
+            if search.mu.item() > 0.0:
+                search.relax(_ONE, 0.1)
             return
         number = search.shorter(_ONE, arrays.k, arrays.K, arrays.expected).item()
         if number < 0:
