@@ -101,6 +101,10 @@ if TYPE_CHECKING:
         RelativePoseTask,
     )
     from robodyn.solve.inverse_kinematics.velocity import VelocityReport
+    from robodyn.solve.trajectories import costs
+    from robodyn.solve.trajectories.mpc import Mpc
+    from robodyn.solve.trajectories.optimize import optimize_trajectory
+    from robodyn.solve.trajectories.trajectory import Trajectory
     from robodyn.tools import hardware, plots
     from robodyn.tools.viewer.show import show
 
@@ -125,6 +129,7 @@ _HOME = {
     "Lock": "core.constraints.kinds",
     "ManipulabilityTask": "solve.inverse_kinematics.tasks",
     "Model": "core.model",
+    "Mpc": "solve.trajectories.mpc",
     "Obstacles": "api.queries.obstacles",
     "Plane": "core.shapes",
     "Point": "core.constraints.kinds",
@@ -137,6 +142,7 @@ _HOME = {
     "Rolling": "core.constraints.kinds",
     "Rollout": "api.motion.result",
     "Sphere": "core.shapes",
+    "Trajectory": "solve.trajectories.trajectory",
     "Tree": "core.tree",
     "VelocityReport": "solve.inverse_kinematics.velocity",
     "Weld": "core.constraints.kinds",
@@ -159,6 +165,7 @@ _HOME = {
     "load_xacro": "io.builders.xacro",
     "log": "api.queries.poses",
     "log_gradient": "api.queries.poses",
+    "optimize_trajectory": "solve.trajectories.optimize",
     "pose_error": "api.queries.poses",
     "pose_error_gradient": "api.queries.poses",
     "random_tree": "io.builders.random_tree",
@@ -208,7 +215,7 @@ _PROVIDED = {
 
 _provide({name: f"robodyn.{home}" for name, home in _PROVIDED.items()})
 
-_MODULES = ("conventions", "distributed", "hardware", "inertial_parameters", "plots")
+_MODULES = ("conventions", "costs", "distributed", "hardware", "inertial_parameters", "plots")
 
 __all__ = [
     "ArgumentError",
@@ -236,6 +243,7 @@ __all__ = [
     "Lock",
     "ManipulabilityTask",
     "Model",
+    "Mpc",
     "NumericalError",
     "Obstacles",
     "Plane",
@@ -252,6 +260,7 @@ __all__ = [
     "Rollout",
     "SingularError",
     "Sphere",
+    "Trajectory",
     "Tree",
     "UnavailableError",
     "VelocityReport",
@@ -263,6 +272,7 @@ __all__ = [
     "converter",
     "differentiate",
     "exciting_trajectory",
+    "costs",
     "exp",
     "exp_gradient",
     "external_force",
@@ -279,6 +289,7 @@ __all__ = [
     "load_xacro",
     "log",
     "log_gradient",
+    "optimize_trajectory",
     "plots",
     "pose_error",
     "pose_error_gradient",

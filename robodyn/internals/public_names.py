@@ -17,6 +17,7 @@ _TOP = "robodyn."
 HOMES = {
     "casadi": "bridges.casadi",
     "conventions": "io.conventions",
+    "costs": "solve.trajectories.costs",
     "description": "core.description",
     "distributed": "bridges.distributed",
     "errors": "internals.errors",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import runpy
 import shutil
 import subprocess
 import sys
@@ -202,35 +201,62 @@ def test_map_is_a_batch(way, how):
     assert np.abs(np.array(mapped(q.T, qd.T, tau.T)).T - dyn.forward_dynamics(q, qd, tau)).max() < 1e-12
 
 
+REACH = np.array([0.8, 1.0, -0.4, -1.8, 0.6, 1.2, 0.4])
+
+
+def swing_up_problem():
+    """The swing-up of example 14 by DDP."""
+    cost = rd.costs.Control(6e-4) + rd.costs.State(q=100.0, qd=10.0, q_goal=np.zeros(2), final=True)
+    dyn = rd.Dynamics(rd.load_urdf(own("cartpole")), joint_forces=())
+    start, cart = ([0.0, np.pi], [0.0, 0.0]), dyn.model.velocity_names[:1]
+    found = rd.optimize_trajectory(dyn, cost, start, 100, 0.03, actuated=cart, method="ddp")
+
+    def value(q, qd, u):
+        return 6e-4 * casadi.sumsqr(u) + 100.0 * casadi.sumsqr(q[:, -1]) + 10.0 * casadi.sumsqr(qd[:, -1])
+
+    return dyn, found, [0], 0.03, value, np.inf
+
+
+def reach_problem():
+    """An arm at its limits of effort."""
+    cost = rd.costs.Control(1e-5) + rd.costs.State(q=0.1, qd=0.01, q_goal=REACH)
+    cost += rd.costs.State(q=100.0, qd=5.0, q_goal=REACH, final=True)
+    dyn = rd.Dynamics(rd.load_urdf(own("arm7")), joint_forces=())
+    found = rd.optimize_trajectory(dyn, cost, (np.zeros(7), np.zeros(7)), 20, 0.02, limits="effort")
+
+    def value(q, qd, u):
+        off = q - np.repeat(REACH[:, None], 21, 1)
+        running = 0.1 * casadi.sumsqr(off[:, :-1]) + 0.01 * casadi.sumsqr(qd[:, :-1]) + 1e-5 * casadi.sumsqr(u)
+        return running + 100.0 * casadi.sumsqr(off[:, -1]) + 5.0 * casadi.sumsqr(qd[:, -1])
+
+    return dyn, found, list(range(7)), 0.02, value, dyn.model.effort_limit
+
+
 @pytest.mark.parametrize("way", ["sx", pytest.param("compiled", marks=compiled)])
-def test_ipopt_finds_the_optimum_of_ilqr(way):
-    """The problems of example 14, from its solutions: DDP's swing-up, iLQR's reach."""
-    solved = runpy.run_path(str(ROOT / "examples" / "14_ilqr.py"))
-    for problem, found in ((solved["swing"], solved["swung"]["DDP"]), (solved["arm"], solved["reached"]["iLQR"])):
-        cost = _optimum(problem, found.trajectory, way)
-        assert abs(cost / found.costs[-1] - 1.0) < 1e-5
-
-
-def _optimum(problem, trajectory, way):
-    knots, (nv, nu) = len(trajectory.u), problem.actuation.shape
-    rc = robodyn.casadi.wrap(problem.dyn.dyn, way)
+@pytest.mark.parametrize("problem", [swing_up_problem, reach_problem])
+def test_ipopt_finds_the_optimum_of_trajectories(problem, way):
+    """From their solutions, at which it stays: to 1e-6 of the cost, and 1e-4 of the largest force."""
+    dyn, found, drives, dt, value, limit = problem()
+    assert found.converged
+    knots, nv, nu = len(found.tau), dyn.model.nv, len(drives)
     opti = casadi.Opti()
     q, qd, u = opti.variable(nv, knots + 1), opti.variable(nv, knots + 1), opti.variable(nu, knots)
-    qdd = rc.function("forward_dynamics").map(knots)(q[:, :-1], qd[:, :-1], casadi.DM(problem.actuation) @ u)
-    opti.subject_to(qd[:, 1:] == qd[:, :-1] + problem.dt * qdd)
-    opti.subject_to(q[:, 1:] == q[:, :-1] + problem.dt * qd[:, 1:])
-    opti.subject_to(casadi.vertcat(q[:, 0], qd[:, 0]) == np.append(problem.start, np.zeros(nv)))
-    x, weights = casadi.vertcat(q, qd), problem.state_weights.T
-    cost = casadi.sum1(casadi.sum2(weights * (x - np.repeat(problem.goal[:, None], knots + 1, 1)) ** 2))
-    cost += casadi.sum1(casadi.sum2(np.repeat(problem.input_weights[:, None], knots, 1) * u**2))
-    if problem.pose is not None:
-        T = rc.function("link_pose", link=problem.pose.link)(q[:, -1])[:3, :]
-        cost += problem.pose.weights[-1] * casadi.sumsqr(T - problem.pose.target)
-    opti.minimize(0.5 * cost)
-    for variable, value in ((q, trajectory.q), (qd, trajectory.qd), (u, trajectory.u)):
-        opti.set_initial(variable, value.T)
-    opti.solver("ipopt", {"ipopt": {"print_level": 0, "sb": "yes", "tol": 1e-8}, "print_time": False})
-    return float(opti.solve().value(opti.f))
+    actuation = casadi.DM(np.eye(nv)[:, drives])
+    qdd = robodyn.casadi.wrap(dyn, way).function("forward_dynamics").map(knots)(q[:, :-1], qd[:, :-1], actuation @ u)
+    opti.subject_to(qd[:, 1:] == qd[:, :-1] + dt * qdd)
+    opti.subject_to(q[:, 1:] == q[:, :-1] + dt * qd[:, 1:])
+    opti.subject_to(casadi.vertcat(q[:, 0], qd[:, 0]) == np.concatenate([found.q[0], found.qd[0]]))
+    if np.isfinite(limit).all():
+        bound = np.repeat(limit[:, None], knots, 1)
+        opti.subject_to(opti.bounded(-bound.ravel("F"), casadi.vec(u), bound.ravel("F")))
+    opti.minimize(0.5 * value(q, qd, u))
+    for variable, guess in ((q, found.q), (qd, found.qd), (u, found.tau[:, drives])):
+        opti.set_initial(variable, guess.T)
+    opti.solver("ipopt", {"ipopt": {"print_level": 0, "sb": "yes", "tol": 1e-9}, "print_time": False})
+    solution = opti.solve()
+    assert abs(float(solution.value(opti.f)) / found.cost - 1.0) < 1e-6
+    tau = np.atleast_2d(solution.value(u)).T
+    assert np.abs(tau - found.tau[:, drives]).max() < 1e-3 * np.abs(found.tau).max()
 
 
 @compiled

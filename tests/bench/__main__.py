@@ -38,6 +38,7 @@ PAGES = {
     "papers": "the figures of the papers that the scan engine is made from",
     "scan": "which method of the scan engine is the fastest where",
     "scan-gpu": "scans on a GPU; what is not asked for stays as stored",
+    "trajectories": "trajectory optimisation and model predictive control, beside Crocoddyl",
 }
 _MODULES = {"gpu": "gpu.suite", "compare": "compare.suite", "scan": "scan_map", "scan-gpu": "scan_gpu"}
 _WIDTH = 170

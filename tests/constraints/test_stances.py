@@ -53,17 +53,20 @@ STANCES = {
         "with_shapes",
     },
     "InverseKinematics": {OBEYS: "solve velocity", OTHER: "n_targets"},
+    "Mpc": {OBEYS: "plan", OTHER: "reset"},
     "Rollout": {OTHER: "converged load model plot save save_html"},
     "robodyn": {
         OBEYS: "InverseKinematics identify simulate",
         TREE: "differentiate exciting_trajectory show",  # sliders move joints of the tree, one by one
+        OBEYS: "InverseKinematics Mpc optimize_trajectory simulate",
+        TREE: "show",  # sliders move joints of the tree, one by one
         OTHER: "ArgumentError AssemblyError Baumgarte Box Capsule CoMTask Contact ConvergenceWarning "
         "Coupling Cylinder DirectionTask DistanceTask Dynamics ExcitingTrajectory GazeTask HeightField IKReport "
         "Identification JointForcesWarning JointOrder LoadError Lock ManipulabilityTask Model NumericalError "
         "Obstacles Plane Point PoseTask PositionTask PostureTask RedundantWarning "
         "RelativePoseTask RobodynError RobotDescription Rod Rolling Rollout SingularError Sphere "
-        "Tree UnavailableError VelocityReport Weld __version__ auto_tree build_model conventions "
-        "converter exp exp_gradient external_force fit_spheres from_pinocchio hardware "
+        "Trajectory Tree UnavailableError VelocityReport Weld __version__ auto_tree build_model conventions "
+        "converter costs exp exp_gradient external_force fit_spheres from_pinocchio hardware "
         "inertial_parameters load load_description load_mjcf load_sdf load_urdf load_xacro log "
         "log_gradient plots pose_error pose_error_gradient random_tree read_urdf release_memory",
     },
@@ -85,6 +88,7 @@ STANCES = {
     "robodyn.torch": {TREE: "wrap TorchDynamics"},
     "functions of JAX and PyTorch": {OBEYS: "step rollout"},  # besides plain queries
     "robodyn.conventions": {OTHER: "pinocchio_parameters"},
+    "robodyn.costs": {OTHER: "CenterOfMass Clearance Control Cost Friction Pose State Sum"},
     "robodyn.distributed": {OBEYS: "map", OTHER: "Histogram Reduction Statistics random_inputs"},
     "robodyn.hardware": {TREE: "datapath Datapath", OTHER: "Box Resources SimulationReport"},
     "robodyn.inertial_parameters": {
@@ -314,6 +318,22 @@ def turned(dyn, q, qd, tau):
     require_closed(q + 1e-4 * found, most=1e-5)
 
 
+def planned(dyn, q, qd, tau):
+    cost = rd.costs.Control(1e-2) + rd.costs.State(q=1.0, q_goal=four_bar(1.0), final=True)
+    found = rd.optimize_trajectory(dyn, cost, (q, 0.0 * qd), 4, 1e-2, iterations=3)
+    assert found.log[-1] < 0.5 * found.log[0]
+    require_closed(found.q)
+    require_closed(found.q[-1], found.qd[-1])
+
+
+def planned_again(dyn, q, qd, tau):
+    mpc = rd.Mpc(dyn, rd.costs.Control(1e-2) + rd.costs.State(q=1.0, q_goal=four_bar(1.0)), steps=4, dt=1e-2)
+    for _ in range(2):
+        q, qd = dyn.step(q, 0.0 * qd, mpc(q, 0.0 * qd), 1e-2)
+        require_closed(mpc.plan.q)
+        require_closed(mpc.plan.q[-1], mpc.plan.qd[-1])
+
+
 def in_drake(dyn, q, qd, tau):
     analysis = pytest.importorskip("pydrake.systems.analysis")
     from robodyn.simulators.drake import system
@@ -474,6 +494,9 @@ OBEYING = {
     "InverseKinematics.velocity": turned,
     "robodyn.InverseKinematics": reached,
     "robodyn.identify": identified,
+    "robodyn.optimize_trajectory": planned,
+    "robodyn.Mpc": planned_again,
+    "Mpc.plan": planned_again,
     "robodyn.simulate": simulated,
     "robodyn.simulators.drake.system": in_drake,
     "robodyn.simulators.gymnasium.RobodynEnv": in_environments,

@@ -106,7 +106,7 @@ def test_bad_arguments_are_named(awkward):
 
 
 def test_the_derivative_of_a_step_of_a_floating_robot():
-    """As docs/trajectory_optimisation.md writes it."""
+    """Written out, semi-implicit Euler."""
     model = rd.load_urdf(own("quadruped"), base="floating")
     dyn, dt, nv = rd.Dynamics(model), 0.02, model.nv
     q, qd, tau = random_states(model)

@@ -469,8 +469,8 @@ def permuted(a: T, numbers: Any, b: T) -> T:
 
 @primitive
 def extracted(vector: Any, k: int) -> Any:
-    """An element of a vector, at a known index."""
-    return vector[k]
+    """An element of a vector, at a known index; that of a number is the number."""
+    return vector[k] if np.ndim(vector) else vector
 
 
 @primitive

@@ -133,10 +133,10 @@ class LoopTable:
         for place in self._places.get(name, ()):
             self._at[place] = address
 
-    def run(self, launch: Launch, steps: int) -> None:
-        """Take so many steps."""
+    def run(self, launch: Launch, steps: int, rows: int | None = None) -> None:
+        """Take so many steps, of the first `rows` states if not of all."""
         self._table[1] = steps
-        launch(self._kernel, ctypes.addressof(self._table), self._batch, steps)
+        launch(self._kernel, ctypes.addressof(self._table), self._batch if rows is None else rows, steps)
 
 
 def _entry(array: Array) -> tuple[int, int, int, int]:

@@ -28,6 +28,7 @@ from robodyn.compile.loops.language import (
     lanes_of,
     routine,
     shuffled,
+    size_of,
     spread,
     switch,
 )
@@ -74,7 +75,7 @@ class _Root(Operator):
 
     def read(self, reader: Any, value: Any) -> Any:
         """One operation of LLVM."""
-        return reader.make(value.type, "intrinsic", value, name="sqrt.f64")
+        return reader.make(value.type, "intrinsic", value, name=f"sqrt.f{8 * value.type.size}")
 
     def __call__(self, value: Any) -> Any:
         """NumPy's square root."""
@@ -154,7 +155,7 @@ def accumulate(
     minus: Static[bool],
 ) -> None:
     """Add `count` rows, each times a factor, over whole vectors. Factors are `stride` and rows `line` numbers apart."""
-    v = begin
+    v, columns = begin, size_of(Vector) // size_of(Scalar)
     while v < end:
         for width in switch(min(end - v, TILE), range(1, TILE + 1)):
             result, factor, row = array(Vector, to) + v, factors, array(Vector, rows) + v
@@ -163,7 +164,7 @@ def accumulate(
                 share = spread(Vector, -factor[0] if minus else factor[0])
                 for c in range(width):
                     sums[c] = fma(share, row[c], sums[c])
-                factor, row = factor + stride, row + line // lanes_of(Vector)
+                factor, row = factor + stride, row + line // columns
             for c in range(width):
                 result[c] = sums[c]
         v += TILE

@@ -1,0 +1,1 @@
+"""Trajectory optimisation: costs, differential dynamic programming, multiple shooting, model predictive control."""

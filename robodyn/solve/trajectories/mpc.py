@@ -1,0 +1,248 @@
+"""Model predictive control: `robodyn.Mpc`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from robodyn.api.dynamics import Dynamics
+from robodyn.api.motion.robot import dynamics_of
+from robodyn.api.motion.unused import warn_of_unused_forces
+from robodyn.core.constraints.resolved import anchored_by_calls
+from robodyn.core.model import Model
+from robodyn.internals.arguments import Array, finite_real, real_array, require_finite
+from robodyn.internals.errors import ArgumentError, NumericalError
+from robodyn.internals.messages import brief
+from robodyn.solve.trajectories.costs import Cost, State, Sum
+from robodyn.solve.trajectories.optimize import positive, read, result_of, searched
+from robodyn.solve.trajectories.phases import places
+from robodyn.solve.trajectories.shooting import DIVERGED, RUNNING, Search
+from robodyn.solve.trajectories.terms import Knotted, Residual
+from robodyn.solve.trajectories.trajectory import Trajectory
+from robodyn.solve.trajectories.warm import WarmSearch
+
+_FIRST, _TOLERANCE = 100, 1e-9
+"""Most iterations of the first call, and its tolerance."""
+_WHOLE = 1e-9
+"""Rounding of elapsed times, in knots."""
+_ONE = np.arange(1)
+
+
+class Mpc:
+    """Model predictive control: in each call one iteration of trajectory optimisation from the robot's state.
+
+    The first call, and the first after `reset`, optimises until it has converged. Later ones shift the plan by the time
+    that has passed, follow it from the new state with its feedback, and take one iteration.
+
+    Args:
+        dyn: the robot.
+        cost: as of `robodyn.optimize_trajectory`.
+        steps, dt: of the horizon, s.
+        limits, actuated: as there.
+        active, targets: as there; with more rows than `steps` a schedule that begins with the first call, whose last
+            row stays. Without targets constraints to the world without a place hold their links where the state of each
+            call has them.
+
+    Raises:
+        ArgumentError, UnavailableError: as `robodyn.optimize_trajectory`.
+    """
+
+    def __init__(
+        self,
+        dyn: Dynamics | Model,
+        cost: Cost,
+        steps: int,
+        dt: float,
+        *,
+        limits: str | Sequence[str] | None = None,
+        actuated: Sequence[str] | Array | None = None,
+        active: ArrayLike | None = None,
+        targets: ArrayLike | None = None,
+    ) -> None:
+        self._dyn = dynamics_of(dyn, "Mpc", constraints="obeyed")
+        warn_of_unused_forces(self._dyn, "Mpc")
+        model = self._dyn.model
+        self._schedules = {
+            name: _schedule(name, value, own, steps)
+            for name, value, own in (
+                ("active", active, (model.n_constraints,)),
+                ("targets", targets, (model.n_constraints, 12)),
+            )
+            if value is not None and model.constraints
+        }
+        windows = {name: _window(rows, 0, steps) for name, rows in self._schedules.items()}
+        self._given: dict[str, Any] = {
+            "limits": limits,
+            "actuated": actuated,
+            "active": windows.get("active", active),
+            "targets": windows.get("targets", targets),
+        }
+        self._anchored = "targets" not in windows and anchored_by_calls(model.constraints)
+        self._needs_goal = isinstance(cost, Cost) and any(
+            isinstance(each, State) and each.q_goal is None and each.q.any() for each in cost.terms
+        )
+        self._cost = _with_goals(cost, model) if self._needs_goal else cost
+        self._steps, self._dt = steps, dt
+        self._search: Search | None = None
+        self._warm: WarmSearch | None = None
+        start = model.neutral(), np.zeros(model.nv)
+        read(self._dyn, self._cost, start, steps, dt, np.zeros(model.nv), None, **self._given)  # checks all
+        self._dt = positive("dt", dt)
+        self._passed = self._shifted = 0.0
+
+    def reset(self) -> None:
+        """Forget the plan: the next call is a first one."""
+        self._search = None
+
+    @property
+    def plan(self) -> Trajectory:
+        """The trajectory that the last call planned, from its state on.
+
+        Raises:
+            ArgumentError: there was no call.
+        """
+        if self._search is None:
+            raise ArgumentError("plan: there is none before the first call")
+        return result_of(self._search, self._dyn)
+
+    def __call__(
+        self, q: ArrayLike, qd: ArrayLike, goal: ArrayLike | None = None, elapsed: float | None = None
+    ) -> Array:
+        """Joint forces (nv,) for the state now; zeros where not actuated.
+
+        Args:
+            q, qd: (nq,) and (nv,), the state.
+            goal: replaces `q_goal` of all `State` costs, (nq,) or (steps + 1, nq), or `target` of all `Pose` costs,
+                (4, 4) or (steps + 1, 4, 4), from now on. None: as it was.
+            elapsed: s since the last call; None: dt. The plan is shifted by whole steps; fractions add up.
+
+        Raises:
+            ArgumentError: wrong shapes, or a negative time.
+            NumericalError: NaN or infinity in an argument, or a first plan that diverges.
+        """
+        model, passed = self._dyn.model, self._dt if elapsed is None else finite_real(elapsed)
+        if passed is None or passed < 0.0:
+            raise ArgumentError(f"elapsed: got {brief(elapsed)}; wanted a number of seconds, not negative")
+        arrays = []
+        for name, value, n in (("q", q, model.nq), ("qd", qd, model.nv)):
+            array = real_array(name, value, (n,), np.float64)
+            if array.ndim > 1:
+                raise ArgumentError(f"{name}: got shape {array.shape}; wanted ({n},)")
+            require_finite(name, array, 1)
+            arrays.append(array)
+        state = model.normalize(arrays[0]), arrays[1]
+        if self._search is None:
+            self._first(state, goal)
+        else:
+            self._next(self._search, state, goal, passed)
+        search = self._search
+        assert search is not None
+        tau: Array = search.problem.phases.tau(search.u[0, 0])
+        return tau.astype(self._dyn.dtype)
+
+    def _first(self, state: tuple[Array, Array], goal: Any) -> None:
+        if self._needs_goal and goal is None:
+            raise ArgumentError("goal: got None; wanted a configuration, as State has no q_goal")
+        problem, u, _ = read(self._dyn, self._cost, state, self._steps, self._dt, None, None, **self._given)
+        self._passed = self._shifted = 0.0
+        self._aim(problem.terms, goal)
+        search = searched(problem, u, None, None, _FIRST, _TOLERANCE, lambda n: None)
+        if search.status[0] == DIVERGED:
+            raise NumericalError("Mpc: the first plan is not finite; a smaller dt may help")
+        self._search = search
+        self._warm = WarmSearch.of(search)
+
+    def _next(self, search: Search, state: tuple[Array, Array], goal: Any, passed: float) -> None:
+        problem = search.problem
+        self._aim(problem.terms, goal)
+        self._shift(search, passed)
+        problem.q0[0], problem.qd0[0] = state
+        if self._anchored:
+            problem.phases.put("targets", places(problem.dyn, problem.q0)[:, None])
+        search.mu[0] = min(search.mu[0], 1.0)
+        if self._warm is not None:
+            search.status[0] = RUNNING
+            if goal is not None or self._schedules or self._anchored:
+                self._warm.renew()
+            if self._warm.follow():
+                self._warm.iterate(_TOLERANCE)
+                return
+        plan = search.q, search.qd, search.u
+        with_feedback, cost = problem.follow(_ONE, plan, np.zeros(1), np.zeros_like(search.u), search.gains)
+        if not np.isfinite(cost[0]):
+            with_feedback = (*problem.roll_out(_ONE, search.u), search.u)
+            cost = problem.cost(_ONE, *with_feedback)
+        search.status[0] = RUNNING
+        if not np.isfinite(cost[0]):
+            search.status[0] = DIVERGED  # the plan stays, and its controls are returned
+            return
+        search.accept(_ONE, with_feedback, cost)
+        if problem.limits:
+            at = search.q, search.qd, search.u
+            problem.limits.update(_ONE, *at, problem.cost(_ONE, *at, limits=False), grow=False)
+            search.cost[:] = problem.cost(_ONE, *at)
+        search.iterate(_ONE, _TOLERANCE)
+
+    def _shift(self, search: Search, passed: float) -> None:
+        """Move the plan by the whole knots that have passed; its end is repeated."""
+        self._passed += passed / self._dt
+        knots = math.floor(self._passed + _WHOLE)
+        if not knots:
+            return
+        self._passed, self._shifted = max(0.0, self._passed - knots), self._shifted + knots
+        for array in (search.q, search.qd, search.u, search.gains, *(each.y for each in search.problem.limits.limits)):
+            some = min(knots, array.shape[1] - 1)
+            array[:, : array.shape[1] - some] = array[:, some:]  # NumPy copies what overlaps
+            if some > 1:
+                array[:, array.shape[1] - some :] = array[:, -1:]
+        for name, rows in self._schedules.items():
+            if len(rows) > 1:
+                search.problem.phases.put(name, _window(rows, int(self._shifted), self._steps)[None])
+
+    def _aim(self, terms: Any, goal: Any) -> None:
+        """Set the goals of a call."""
+        if goal is None:
+            return
+        residuals = [each for each in terms if isinstance(each, Residual)]
+        poses = [each for each in residuals if each.piece.kind == "Pose"]
+        states = [each for each in residuals if each.piece.kind == "State"]
+        own: tuple[int, ...] = (self._dyn.model.nq,)
+        if poses and np.shape(goal)[-2:] == (4, 4):
+            own, chosen = (4, 4), poses
+        elif states:
+            chosen = states
+        else:
+            raise ArgumentError(f"goal: got {brief(goal)}; the cost has no State with a q_goal and no Pose to replace")
+        array = real_array("goal", goal, own, np.float64)
+        require_finite("goal", array, len(own))
+        for each in chosen:
+            each.goal = Knotted("goal", array, own, self._steps, ())
+
+
+def _schedule(name: str, value: Any, own: tuple[int, ...], steps: int) -> Array:
+    """(n, *own): values of steps, one for all."""
+    array = real_array(name, value, own, np.float64, flags=name == "active")
+    if array.ndim == len(own):
+        return array[None]
+    if array.ndim > len(own) + 1 or len(array) < steps:
+        raise ArgumentError(f"{name}: got shape {array.shape}; wanted {own}, or at least {steps} of them")
+    return array
+
+
+def _window(rows: Array, first: int, steps: int) -> Array:
+    """(steps, ...) of a schedule, whose last row is repeated; (1, ...) as it is."""
+    return rows[np.minimum(np.arange(first, first + steps), len(rows) - 1)]
+
+
+def _with_goals(cost: Cost, model: Model) -> Cost:
+    """The cost with a configuration where `State` has none; each first call replaces it."""
+    parts = []
+    for each in cost.terms:
+        if isinstance(each, State) and each.q_goal is None and each.q.any():
+            each = State(each.q, each.qd, model.neutral(), each.qd_goal, final=each.final)
+        parts.append(each)
+    return Sum(tuple(parts))
