@@ -169,8 +169,9 @@ class Limits:
     def __bool__(self) -> bool:
         return bool(self.limits)
 
-    def update(self, rows: Array, q: Array, qd: Array, u: Array, cost: Array) -> None:
-        """New multipliers after a solution of the problems `rows`; `cost` (R,): theirs without multipliers."""
+    def update(self, rows: Array, q: Array, qd: Array, u: Array, cost: Array, grow: bool = True) -> None:
+        """New multipliers after a solution of the problems `rows`; `cost` (R,): theirs without multipliers. `grow`: let
+        rho grow where violations have not shrunk."""
         every = [limit.violations(rows, q, qd, u) for limit in self.limits]
         worst = np.zeros(len(rows))
         for limit, g in zip(self.limits, every, strict=True):
@@ -185,7 +186,7 @@ class Limits:
         for limit, g in zip(self.limits, every, strict=True):
             rho = limit.rho[rows]
             limit.y[rows] = np.maximum(0.0, limit.y[rows] + rho[:, None, None] * g)
-            grown = np.where(slow, np.minimum(_GROWTH * rho, _MOST), rho)
+            grown = np.where(slow & grow, np.minimum(_GROWTH * rho, _MOST), rho)
             limit.rho[rows] = np.where(rho > 0.0, grown, first)
         self.violation[rows] = worst
 

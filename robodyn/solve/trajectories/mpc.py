@@ -12,12 +12,14 @@ from numpy.typing import ArrayLike
 from robodyn.api.dynamics import Dynamics
 from robodyn.api.motion.robot import dynamics_of
 from robodyn.api.motion.unused import warn_of_unused_forces
+from robodyn.core.constraints.resolved import anchored_by_calls
 from robodyn.core.model import Model
 from robodyn.internals.arguments import Array, finite_real, real_array, require_finite
 from robodyn.internals.errors import ArgumentError, NumericalError
 from robodyn.internals.messages import brief
 from robodyn.solve.trajectories.costs import Cost, State, Sum
 from robodyn.solve.trajectories.optimize import positive, read, result_of, searched
+from robodyn.solve.trajectories.phases import places
 from robodyn.solve.trajectories.shooting import DIVERGED, RUNNING, Search
 from robodyn.solve.trajectories.terms import Knotted, Residual
 from robodyn.solve.trajectories.trajectory import Trajectory
@@ -42,7 +44,8 @@ class Mpc:
         steps, dt: of the horizon, s.
         limits, actuated: as there.
         active, targets: as there; with more rows than `steps` a schedule that begins with the first call, whose last
-            row stays.
+            row stays. Without targets constraints to the world without a place hold their links where the state of each
+            call has them.
 
     Raises:
         ArgumentError, UnavailableError: as `robodyn.optimize_trajectory`.
@@ -78,6 +81,7 @@ class Mpc:
             "active": windows.get("active", active),
             "targets": windows.get("targets", targets),
         }
+        self._anchored = "targets" not in windows and anchored_by_calls(model.constraints)
         self._needs_goal = isinstance(cost, Cost) and any(
             isinstance(each, State) and each.q_goal is None and each.q.any() for each in cost.terms
         )
@@ -157,10 +161,12 @@ class Mpc:
         self._aim(problem.terms, goal)
         self._shift(search, passed)
         problem.q0[0], problem.qd0[0] = state
+        if self._anchored:
+            problem.phases.put("targets", places(problem.dyn, problem.q0)[:, None])
         search.mu[0] = min(search.mu[0], 1.0)
         if self._warm is not None:
             search.status[0] = RUNNING
-            if goal is not None or self._schedules:
+            if goal is not None or self._schedules or self._anchored:
                 self._warm.renew()
             if self._warm.follow():
                 self._warm.iterate(_TOLERANCE)
@@ -177,7 +183,7 @@ class Mpc:
         search.accept(_ONE, with_feedback, cost)
         if problem.limits:
             at = search.q, search.qd, search.u
-            problem.limits.update(_ONE, *at, problem.cost(_ONE, *at, limits=False))
+            problem.limits.update(_ONE, *at, problem.cost(_ONE, *at, limits=False), grow=False)
             search.cost[:] = problem.cost(_ONE, *at)
         search.iterate(_ONE, _TOLERANCE)
 

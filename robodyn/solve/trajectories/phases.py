@@ -98,5 +98,5 @@ def _of_steps(name: str, array: Array, own: tuple[int, ...], steps: int, leading
     if axes == 0:
         return array[None, None]
     if axes == 1:
-        return np.ascontiguousarray(full[(0,) * len(leading)][None])
+        return np.ascontiguousarray(np.broadcast_to(array, (steps, *own))[None])
     return np.ascontiguousarray(full.reshape(-1, steps, *own))

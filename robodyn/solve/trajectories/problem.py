@@ -67,7 +67,7 @@ class Problem:
 
     def _programs(self) -> Programs | None:
         """Programs of the robot; None for engines without them, and where one would be too large."""
-        if not self.dyn.engine.native or not self.nu:
+        if not (self.dyn.engine.native and self.nu and self.count):
             return None
         upper = self.upper if self.boxed else None
         found = Programs(self.dyn, self.steps, self.dt, self.actuated, upper, self.phases.names, self.terms)

@@ -88,9 +88,9 @@ class Knotted:
             raise ArgumentError(f"{name}: got shape {given.shape}; wanted {wanted}") from None
         axes = given.ndim - len(own)
         if axes <= 0:
-            full = full[(0,) * (len(leading) + 1)][None, None]
+            full = np.broadcast_to(given, own)[None, None]
         elif axes == 1 or not leading:
-            full = full[(0,) * len(leading)][None]
+            full = np.broadcast_to(given, (steps + 1, *own))[None]
         self._numbers = np.ascontiguousarray(full.reshape(-1, *full.shape[-1 - len(own) :]))
 
     def at(self, rows: Array, final: bool) -> Array:
