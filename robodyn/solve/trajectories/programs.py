@@ -50,6 +50,7 @@ class Loop:
             if len(self._tables) >= _MOST_TABLES:
                 self._tables.clear()
             table = self._tables[key] = self.table(arrays, rows)
+            table.release()
         else:
             for name, each in arrays.items():
                 table.move(name, address_of(each))
