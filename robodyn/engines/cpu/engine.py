@@ -12,8 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from robodyn.algorithms.backward_steps import BackwardStep
-from robodyn.algorithms.called_steps import CalledStep
+from robodyn.algorithms.called_steps import AroundStep, CalledStep
 from robodyn.algorithms.distances.tasks import OBSTACLES
 from robodyn.algorithms.tasks import (
     ScalarTask,
@@ -106,7 +105,7 @@ class CpuEngine(Engine):
         self._scratch: Scratch | None = None
         self._steps: dict[tuple[Step, tuple[str, ...]], tuple[Kernel, ...]] = {}
         self._marches: dict[tuple[Step, tuple[str, ...], bool], TimeLoop] = {}
-        self._backwards: dict[tuple[BackwardStep, tuple[str, ...], bool], TimeLoop] = {}
+        self._task_loops: dict[tuple[Traceable | AroundStep, tuple[str, ...], bool], TimeLoop] = {}
         self._without: set[tuple[StraightLine | StepGradient, tuple[str, ...]]] = set()
 
     def request(self, algorithm: Traceable, base: tuple[str, ...] = (), link: int | None = None) -> Request:
@@ -269,23 +268,24 @@ class CpuEngine(Engine):
             self._marches[key] = TimeLoop(self.compiler, calls, step.between)
         return self._marches[key].table(states, given, dt)
 
-    def backward_table(self, task: BackwardStep, arrays: Mapping[str, Array], batch: int) -> LoopTable | None:
-        """The arguments of a loop over steps of a rollout's gradient. None if the step does not compile.
+    def task_loop(self, task: Traceable | AroundStep, arrays: Mapping[str, Array], batch: int) -> LoopTable | None:
+        """The arguments of a loop over calls of a task, in which a call may read what the one before wrote. None if the
+        task is not one program.
 
         Args:
-            task: a step.
-            arrays: inputs and results by name, (steps, B, ...), or (1, B, ...) if they are constant, last step first.
+            task: what each call computes.
+            arrays: inputs and results by name, (calls, B, ...), or (1, B, ...) if they are constant.
             batch: B.
         """
         base = tuple(name for name in BASE if name in arrays)
         key = task, base, batch == 1
-        if key not in self._backwards:
+        if key not in self._task_loops:
             if not self.has_program(cast(Any, task), base, single=batch == 1):
                 return None
             kernel = self.kernel(cast(Task, task), base, single=batch == 1)
-            kernel = kernel.plain or kernel  # the next step reads what this one writes
-            self._backwards[key] = TimeLoop(self.compiler, [Call(kernel, (*kernel.inputs, *task.outputs))])
-        return self._backwards[key].table_of(arrays, batch)
+            kernel = kernel.plain or kernel  # the next call reads what this one writes
+            self._task_loops[key] = TimeLoop(self.compiler, [Call(kernel, (*kernel.inputs, *task.outputs))])
+        return self._task_loops[key].table_of(arrays, batch)
 
     def _calls(self, step: Step, base: tuple[str, ...], single: bool) -> Sequence[Call]:
         """The kernels of a step; empty if there are none."""

@@ -102,7 +102,7 @@ class LoopTable:
 
     def __init__(self, kernel: Kernel, calls: Sequence[Call], arrays: Mapping[str, Array], batch: int) -> None:
         self._kernel, self._batch = kernel, batch
-        self._owners: object = arrays, tuple(calls)  # arrays and kernels must outlive their addresses
+        self._owners: tuple[object, ...] = tuple(calls), arrays  # kernels and arrays must outlive their addresses
         self._places: dict[str, list[int]] = {}
         planned, at = [], HEADER_WORDS
         for call in calls:
@@ -127,6 +127,10 @@ class LoopTable:
         made.__dict__.update(self.__dict__)
         made._use(self._words.copy())
         return made
+
+    def release(self) -> None:
+        """Keep arrays alive no longer: others take their places before each run."""
+        self._owners = self._owners[:1]
 
     def move(self, name: str, address: int) -> None:
         """Exchange an array for the one at an address."""

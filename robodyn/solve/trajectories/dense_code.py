@@ -33,8 +33,10 @@ from robodyn.compile.loops.language import (
 from robodyn.solve.quadratic.factors import accumulate, root
 
 _NAN = math.nan
-HIGH, WIDE = 6, 3
-"""Most rows, and vectors of a row, of a product that are summed in registers."""
+_LARGE = 64
+HIGH, WIDE = (4, 7), 3
+"""Most rows, and vectors of a row, of a product that are summed in registers: rows with 16 registers, and with 32 of 64
+bytes."""
 
 
 def first_lanes(count: Word) -> Any:
@@ -77,12 +79,14 @@ def multiply(
 
     `upper`: entries of C left of the diagonal are not needed. `corner`: the column of the diagonal in the first row.
     """
-    width = columns_of_vectors()
+    width, most = columns_of_vectors(), HIGH[size_of(Vector) == _LARGE]
     end, begin, i = line // width, 0, 0
+    blocks = (rows + (most - 1)) // most
+    height = (rows + (blocks - 1)) // blocks  # blocks of the same height, but for the last one
     while i < rows:
         if upper:
             begin = (corner + i) // width
-        for high in switch(min(rows - i, HIGH), range(1, HIGH + 1)):
+        for high in switch(min(rows - i, height), range(1, most + 1)):
             v = begin
             while v < end:
                 for wide in switch(min(end - v, WIDE), range(1, WIDE + 1)):
@@ -101,7 +105,7 @@ def multiply(
                         for c in range(wide):
                             to[a][c] = sums[a * wide + c]
                 v += WIDE
-        i += HIGH
+        i += height
 
 
 @routine

@@ -138,9 +138,40 @@ def read(
         )
     if not isinstance(cost, Cost):
         raise ArgumentError(f"cost: got {brief(cost)}; wanted a sum of robodyn.costs")
+    n, seconds = count("steps", steps, 1, _MOST_STEPS), positive("dt", dt)
+    full, leading = _arrays(model, start, n, tau0, q_guess)
+    drives = dyn._actuated(actuated)
+    if not drives.any():
+        raise ArgumentError(f"actuated: got {brief(actuated)}; wanted at least one velocity with a drive")
+    names = _limit_names(limits)
+    problem = Problem(
+        in_double(dyn),
+        cost,
+        model.normalize(full["q0"]),
+        full["qd0"],
+        steps=n,
+        dt=seconds,
+        actuated=drives,
+        limits=names,
+        active=active,
+        targets=targets,
+        leading=leading,
+    )
+    if tau0 is None:
+        u = holding(problem)
+    else:
+        if full["tau0"][..., ~drives].any():
+            free = model.velocity_names[int(np.flatnonzero(~drives & full["tau0"].any(axis=(0, 1)))[0])]
+            raise ArgumentError(f"tau0: got a force at {free!r}, which has no drive; wanted 0 there")
+        u = full["tau0"][..., problem.actuated]
+    guess = _first_states(problem, full) if q_guess is not None else None
+    return problem, np.array(problem.clipped(u)), guess
+
+
+def _arrays(model: Model, start: Any, n: int, tau0: Any, q_guess: Any) -> tuple[dict[str, Array], tuple[int, ...]]:
+    """Checked arrays (B, ...) by name, copies, and the shape of the batch."""
     if not strict_types.is_a(start, tuple, list) or len(strict_types.members(start)) != 2:
         raise ArgumentError(f"start: got {brief(start)}; wanted a pair (q0, qd0)")
-    n, seconds = count("steps", steps, 1, _MOST_STEPS), positive("dt", dt)
     q0, qd0 = strict_types.members(start)
     arrays = {
         "q0": (real_array("q0", q0, (model.nq,), np.float64), 1),
@@ -165,32 +196,7 @@ def read(
         require_finite(name, array, trailing)
         own = array.shape[array.ndim - trailing :]
         full[name] = np.broadcast_to(array, (*leading, *own)).reshape(size, *own).copy()
-    drives = dyn._actuated(actuated)
-    if not drives.any():
-        raise ArgumentError(f"actuated: got {brief(actuated)}; wanted at least one velocity with a drive")
-    names = _limit_names(limits)
-    problem = Problem(
-        in_double(dyn),
-        cost,
-        model.normalize(full["q0"]),
-        full["qd0"],
-        steps=n,
-        dt=seconds,
-        actuated=drives,
-        limits=names,
-        active=active,
-        targets=targets,
-        leading=leading,
-    )
-    if tau0 is None:
-        u = holding(problem)
-    else:
-        if full["tau0"][..., ~drives].any():
-            free = model.velocity_names[int(np.flatnonzero(~drives & full["tau0"].any(axis=(0, 1)))[0])]
-            raise ArgumentError(f"tau0: got a force at {free!r}, which has no drive; wanted 0 there")
-        u = np.broadcast_to(full["tau0"], (size, n, model.nv))[..., problem.actuated]
-    guess = _first_states(problem, full) if q_guess is not None else None
-    return problem, np.array(problem.clipped(u)), guess
+    return full, leading
 
 
 def searched(

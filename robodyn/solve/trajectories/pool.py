@@ -19,7 +19,7 @@ from robodyn.solve.trajectories.shooting import (
     shorter_steps,
 )
 
-_PLACES = 16
+_PLACES = 32
 """Problems at a time, for each thread."""
 
 

@@ -40,7 +40,7 @@ class Loop:
         one row and knot is contiguous."""
         assert all(each[:1, :1].flags.c_contiguous for each in arrays.values())
         wide = {name: np.broadcast_to(each, (rows, *each.shape[1:])).swapaxes(0, 1) for name, each in arrays.items()}
-        return self._engine.backward_table(self._task, wide, rows)
+        return self._engine.task_loop(self._task, wide, rows)
 
     def __call__(self, arrays: Mapping[str, Array], rows: int, knots: int) -> None:
         """Fill results."""
@@ -50,6 +50,7 @@ class Loop:
             if len(self._tables) >= _MOST_TABLES:
                 self._tables.clear()
             table = self._tables[key] = self.table(arrays, rows)
+            table.release()
         else:
             for name, each in arrays.items():
                 table.move(name, address_of(each))
