@@ -97,6 +97,8 @@ if TYPE_CHECKING:
         RelativePoseTask,
     )
     from robodyn.solve.inverse_kinematics.velocity import VelocityReport
+    from robodyn.solve.whole_body.control import WholeBodyControl, WholeBodyReport
+    from robodyn.solve.whole_body.tracking import Tracking
     from robodyn.tools import hardware, plots
     from robodyn.tools.viewer.show import show
 
@@ -131,9 +133,12 @@ _HOME = {
     "Rolling": "core.constraints.kinds",
     "Rollout": "api.motion.result",
     "Sphere": "core.shapes",
+    "Tracking": "solve.whole_body.tracking",
     "Tree": "core.tree",
     "VelocityReport": "solve.inverse_kinematics.velocity",
     "Weld": "core.constraints.kinds",
+    "WholeBodyControl": "solve.whole_body.control",
+    "WholeBodyReport": "solve.whole_body.control",
     "auto_tree": "io.builders.auto_tree",
     "build_model": "io.builders.assemble",
     "converter": "io.conventions.converter",
@@ -241,10 +246,13 @@ __all__ = [
     "Rollout",
     "SingularError",
     "Sphere",
+    "Tracking",
     "Tree",
     "UnavailableError",
     "VelocityReport",
     "Weld",
+    "WholeBodyControl",
+    "WholeBodyReport",
     "__version__",
     "auto_tree",
     "build_model",
