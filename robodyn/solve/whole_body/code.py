@@ -236,8 +236,7 @@ def eliminate(robot: Array[Robot], state: Array[State], terms: Array[Scalar]) ->
 
 @routine
 def descend(robot: Array[Robot], state: Array[State], work: Array[Work], level: Word) -> None:
-    """Z of the next priority: what keeps the values of the rows of A of tasks and postures. p is the solution so far.
-    """
+    """Z of the next priority: what keeps the values of the rows of A of tasks and postures. p is the solution so far."""
     n, before, rows, kept = state.free, state.line, robot.rows[level], robot.kept + level * robot.nv
     line = padded(rows + robot.nv)
     M, Z, other = state.M, state.Z, state.other
@@ -283,9 +282,7 @@ def least_squares(
     for k in range(rows):
         row = work.A + k * line
         clear(row, 8 * line)
-        accumulate(
-            row, terms + robot.at_A + (begin + k) * robot.line_A, 1, Z, nv, line, 0, end, minus=False
-        )
+        accumulate(row, terms + robot.at_A + (begin + k) * robot.line_A, 1, Z, nv, line, 0, end, minus=False)
         wish = terms[robot.at_a + begin + k] - row[n]
         row[n] = spread(Scalar, 0.0)
         add(work.g, -wish, row, 0, end)
@@ -304,9 +301,7 @@ def least_squares(
 
 
 @routine
-def bound(
-    state: Array[State], work: Array[Work], k: Word, lower: Scalar, upper: Scalar, whole: Scalar
-) -> Word:
+def bound(state: Array[State], work: Array[Work], k: Word, lower: Scalar, upper: Scalar, whole: Scalar) -> Word:
     """Give the row k of C, with p's part in column `free`, the length one, and its bounds; returns 0 if it is constant
     and beyond them. `whole`: squared length of the row over x."""
     n, end, row = state.free, state.line // lanes_of(Vector), work.C + k * state.line
@@ -370,9 +365,7 @@ def inequalities(robot: Array[Robot], state: Array[State], work: Array[Work], te
 
 
 @routine
-def programme(
-    robot: Array[Robot], state: Array[State], work: Array[Work], terms: Array[Scalar], level: Word
-) -> Word:
+def programme(robot: Array[Robot], state: Array[State], work: Array[Work], terms: Array[Scalar], level: Word) -> Word:
     """Solve for one priority: x becomes p + Z u; returns what became of it."""
     n, line, end = state.free, state.line, state.line // lanes_of(Vector)
     work.slack, work.loose, work.independent, work.scale = robot.slack, robot.loose, robot.independent, robot.scale
@@ -578,5 +571,4 @@ def workspace_bytes(robot: Any, rows: int, width: int) -> int:
     most = rows + robot.nv
     line, wide = whole(n + 1), whole(max(robot.equations, most))
     numbers = n * max(wide, line) + 2 * n * line + 2 * (n + 1) * whole(n) + 3 * wide + 5 * line
-    return 8 * numbers + of_quadratic(n, 4 * robot.feet + robot.nv, rows + n, line)
-
+    return int(8 * numbers) + of_quadratic(n, 4 * robot.feet + robot.nv, rows + n, line)

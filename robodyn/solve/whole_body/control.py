@@ -24,6 +24,7 @@ from robodyn.solve.whole_body.program import Controller, aligned
 from robodyn.solve.whole_body.terms import terms_task
 from robodyn.solve.whole_body.tracking import Tracking, constants_of, feet_of, layout_of, trackings
 
+_ENGINES = ("cpu", "reference")
 _CHUNK = 1 << 17
 """Numbers of terms that are computed together, so that they stay in the cache."""
 
@@ -107,9 +108,9 @@ class WholeBodyControl:
         limits: ("effort",) for |tau| <= `model.effort_limit`, () for none.
 
     Raises:
-        ArgumentError: entries that are no `Tracking` or no `Contact`, links that the model lacks, other limits, or a
-            robot with joints that mimic others.
-        UnavailableError: the engine is "gpu"; constraints of the model; feet that are no spheres on planes.
+        ArgumentError: entries that are no `Tracking` or no `Contact`, links that the model lacks, other limits.
+        UnavailableError: the engine is "gpu" or "scan"; joints that mimic others; constraints of the model; feet that
+            are no spheres on planes.
     """
 
     def __init__(
@@ -185,7 +186,7 @@ class WholeBodyControl:
         if answer is not None:
             return answer
         engine, library = self._given._engine_for({"q": q, "qd": qd, "targets": targets, "active": active})
-        if library.on_device or engine.name == "gpu":
+        if library.on_device or engine.name not in _ENGINES:
             raise UnavailableError("WholeBodyControl: got arrays on a GPU; wanted NumPy arrays")
         arrays, leading = self._read(library, q, qd, targets, active)
         if not leading and self._dyn.engine.native and not self._idle:
@@ -230,7 +231,9 @@ class WholeBodyControl:
             if targets is not None:
                 raise ArgumentError("targets: no task has one; wanted None")
         elif targets is None:
-            raise ArgumentError(f"targets: got None; wanted {len(self._targeted)} poses (..., n, 4, 4), one for each task")
+            raise ArgumentError(
+                f"targets: got None; wanted {len(self._targeted)} poses (..., n, 4, 4), one for each task"
+            )
         else:
             goals, _, own = self._inputs.read(library, self._inputs.poses(targets), None)
             arrays["goals"] = goals.reshape(*own, goals.shape[-1])
@@ -248,9 +251,7 @@ class WholeBodyControl:
 
     # One state.
 
-    def _of_one(
-        self, q: Any, qd: Any, targets: Any, active: Any
-    ) -> tuple[Array, Array, Array, WholeBodyReport] | None:
+    def _of_one(self, q: Any, qd: Any, targets: Any, active: Any) -> tuple[Array, Array, Array, WholeBodyReport] | None:
         """The answer for one state by calls on memory that is kept; None if there is another way."""
         try:
             one = self._idle.pop()  # of this thread alone, until it is back
@@ -320,16 +321,16 @@ class _One:
 def _require_plain(dyn: Dynamics) -> None:
     """Refuse what the equations of this module lack."""
     model = dyn.model
-    if dyn.engine.name == "gpu":
-        raise UnavailableError("WholeBodyControl: got engine 'gpu'; allowed: 'cpu', 'reference', 'scan'")
+    if dyn.engine.name not in _ENGINES:
+        raise UnavailableError(f"WholeBodyControl: got engine {dyn.engine.name!r}; allowed: 'cpu', 'reference'")
     if not model.nv:
         raise ArgumentError(f"model {model.name!r} has no joints that move; wanted one with some")
     if (model.mimics >= 0).any():
-        names = [model.joint_names[k] for k in np.flatnonzero(model.mimics >= 0).tolist()]
-        raise UnavailableError(f"WholeBodyControl: joints {quoted(names)} mimic others; wanted a model without")
+        names = ", ".join(quoted(model.joint_names[k]) for k in np.flatnonzero(model.mimics >= 0).tolist())
+        raise UnavailableError(f"WholeBodyControl: joints {names} mimic others; wanted a model without")
     if model.constraints:
-        names = [each.name for each in model.constraints]
-        raise UnavailableError(f"WholeBodyControl: the model has constraints {quoted(names)}; wanted one without")
+        names = ", ".join(quoted(each.name) for each in model.constraints)
+        raise UnavailableError(f"WholeBodyControl: the model has constraints {names}; wanted one without")
 
 
 def _limits(given: Any) -> tuple[str, ...]:

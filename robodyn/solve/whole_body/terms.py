@@ -157,9 +157,7 @@ def terms_task(model: Model, layout: Layout) -> ScalarTask:
         return {"terms": _Terms(model, layout, known, at).all()}
 
     digest = blake2b(repr(layout).encode(), digest_size=16).hexdigest()
-    return ScalarTask(
-        f"whole_body_terms_{digest}", inputs, {"terms": Sized((layout.size,))}, text, one_program=True
-    )
+    return ScalarTask(f"whole_body_terms_{digest}", inputs, {"terms": Sized((layout.size,))}, text, one_program=True)
 
 
 class _Terms:
@@ -245,7 +243,8 @@ class _Terms:
         contacts. Points of one link that stand cannot differ by centripetal accelerations: these are the first one's.
         """
         rows: list[list[Any]] = []
-        drift, first = [], {}
+        drift: list[Any] = []
+        first: dict[int, Any] = {}
         for foot in self._layout.feet:
             arm = add(rotate(self._pose(foot.link)[0], foot.at), foot.below)
             J, _ = self._spatial(foot.link, arm)
@@ -315,4 +314,3 @@ class _Terms:
 
 def _difference(model: Model, q: Sequence[Any], there: Sequence[Any]) -> Any:
     return joint_by_joint(model, "v", lambda kind, at, _: kind.difference(tuple(q[at]), tuple(there[at])))
-

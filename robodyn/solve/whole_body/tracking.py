@@ -62,13 +62,15 @@ class Tracking:
                 "without bounds"
             )
         if getattr(task, "priority", 1) != 1:
-            raise ArgumentError(f"Tracking.task: {type(task).__name__}.priority is not read; wanted Tracking(priority=)")
+            raise ArgumentError(
+                f"Tracking.task: {type(task).__name__}.priority is not read; wanted Tracking(priority=)"
+            )
         if isinstance(task, PostureTask) and isinstance(task.q, str) and task.q == "q0":
             raise ArgumentError("Tracking.task: PostureTask.q: got 'q0'; wanted a configuration (nq,) or 'middle'")
-        values = {"task": task, "kp": _number("kp", kp), "kd": _number("kd", kd), "weight": _number("weight", weight)}
-        if not values["weight"] > 0.0:  # type: ignore[operator]
+        values: dict[str, Any] = {"task": task, "kp": _number("kp", kp), "kd": _number("kd", kd)}
+        values |= {"weight": _number("weight", weight), "priority": count("Tracking.priority", priority, 1, _LOWEST)}
+        if not values["weight"] > 0.0:
             raise ArgumentError(f"Tracking.weight: got {brief(weight)}; wanted a number above 0")
-        values["priority"] = count("Tracking.priority", priority, 1, _LOWEST)  # type: ignore[assignment]
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -139,7 +141,16 @@ def layout_of(model: Model, tasks: Sequence[Tracking], feet: tuple[Foot, ...], d
     base = [int(model.v_source[model.v_start[body] + c]) for body in floating for c in range(6)]
     order = elimination_order(model, feet)
     return Layout(
-        model.nv, feet, tuple(goals), tuple(postures), order, tuple(base), len(priorities), len(goals), len(tasks), damped
+        model.nv,
+        feet,
+        tuple(goals),
+        tuple(postures),
+        order,
+        tuple(base),
+        len(priorities),
+        len(goals),
+        len(tasks),
+        damped,
     )
 
 
