@@ -66,7 +66,7 @@ class Trot:
         if step != self.step:
             self.lifted, self.step = feet, step
         v, wanted = (R @ qd[:, :3, None])[..., 0], np.array([SPEED, 0.0, 0.0])
-        # A foot lands where it is under its hip in the middle of its next stand, and farther where the robot is too fast.
+        # A foot lands where it will be under its hip in the middle of its stand, and farther if the robot is too fast.
         land = (q[:, :3] * [1.0, 1.0, 0.0] + v * (1.5 - s) * HALF + 0.15 * (v - wanted))[:, None] + self.home
         land[..., 2] = RADIUS - 0.005
         way, w = land - self.lifted, np.pi / HALF

@@ -56,14 +56,14 @@ STANCES = {
     "Rollout": {OTHER: "converged load model plot save save_html"},
     "robodyn": {
         OBEYS: "InverseKinematics simulate",
-        TREE: "show",  # sliders move joints of the tree, one by one
+        TREE: "show WholeBodyControl",  # sliders move joints of the tree, one by one; the other refuses constraints
         OTHER: "ArgumentError AssemblyError Baumgarte Box Capsule CoMTask Contact ConvergenceWarning "
         "Coupling Cylinder DirectionTask DistanceTask Dynamics GazeTask HeightField IKReport "
         "JointForcesWarning JointOrder LoadError Lock ManipulabilityTask Model NumericalError "
         "Obstacles Plane Point PoseTask PositionTask PostureTask RedundantWarning "
         "RelativePoseTask RobodynError RobotDescription Rod Rolling Rollout SingularError Sphere "
-        "Tree UnavailableError VelocityReport Weld __version__ auto_tree build_model conventions "
-        "converter exp exp_gradient external_force fit_spheres from_pinocchio hardware "
+        "Tracking Tree UnavailableError VelocityReport Weld WholeBodyReport __version__ auto_tree build_model "
+        "conventions converter exp exp_gradient external_force fit_spheres from_pinocchio hardware "
         "inertial_parameters load load_description load_mjcf load_sdf load_urdf load_xacro log "
         "log_gradient plots pose_error pose_error_gradient random_tree read_urdf release_memory",
     },
@@ -528,6 +528,7 @@ MAKE_THEIR_OWN = {
 TAKE_THEIR_OWN = {
     "bridges/distributed/mapping.py": "of whatever is asked",
     "api/motion/robot.py": "the place for all others",
+    "solve/whole_body/control.py": "refuses constraints by name",
     "tools/plots/trajectories.py": "its model",
     "tools/viewer/show.py": "poses alone",
 }

@@ -236,7 +236,7 @@ def eliminate(robot: Array[Robot], state: Array[State], terms: Array[Scalar]) ->
 
 @routine
 def descend(robot: Array[Robot], state: Array[State], work: Array[Work], level: Word) -> None:
-    """Z of the next priority: what keeps the values of the rows of A of tasks and postures. p is the solution so far."""
+    """Z of the next priority, which keeps the values of rows of tasks and postures. p is the solution so far."""
     n, before, rows, kept = state.free, state.line, robot.rows[level], robot.kept + level * robot.nv
     line = padded(rows + robot.nv)
     M, Z, other = state.M, state.Z, state.other

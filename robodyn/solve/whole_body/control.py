@@ -96,8 +96,8 @@ class WholeBodyControl:
         sum of weight / 2 |J qdd + Jdot qd - (kp e - kd J qd)|^2 + 1e-6 / 2 |f|^2
 
     over all tasks, with e = (log(R_d R'), p_d - p) in the world's axes for poses, and `model.difference` for postures.
-    The dynamics hold; feet that stand have no acceleration; |f_1| / mu_1 + |f_2| / mu_2 <= f_0 for each of them; torques
-    are within limits. Tasks of a lower priority act in the null space of higher ones.
+    The dynamics hold; feet that stand have no acceleration; |f_1| / mu_1 + |f_2| / mu_2 <= f_0 for each of them;
+    torques are within limits. Tasks of a lower priority act in the null space of higher ones.
 
     Args:
         dyn: the robot. Damping and friction of joints count as in `Dynamics.inverse_dynamics`. Arithmetic is in double
