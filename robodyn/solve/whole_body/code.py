@@ -44,13 +44,13 @@ from robodyn.solve.quadratic.code import INFEASIBLE, INVALID, SOLVED, solve
 from robodyn.solve.quadratic.factors import (
     FREE,
     LEFT_OUT,
-    TILE,
     Work,
     accumulate,
     add,
     place_arrays,
     product,
     root,
+    total,
     types,
 )
 from robodyn.solve.quadratic.factors import workspace_bytes as of_quadratic
@@ -59,6 +59,8 @@ _DEPENDENT = 1e-16
 """Square of what reflections leave of an equation, relative to its own, below which it depends on those before."""
 _AGREES = 1e-7
 """Relative error below which an equation that depends on others is fulfilled."""
+_SHORT, _TALL, _WIDE = 4, 4, 2
+"""Vectors of a row of reflections, and rows and vectors of products, that are summed in registers."""
 _CONSTANT = 1e-26
 """Square of a reduced row, relative to the whole one, below which its value does not depend on u."""
 _HUGE, _NAN, _INFINITY = 1e300, math.nan, math.inf
@@ -95,7 +97,7 @@ class State(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("free", "line", "pivots")),
         *(
             (name, ctypes.POINTER(ctypes.c_double))
-            for name in ("M", "size", "entries", "scales", "Z", "other", "x", "y", "right", "on", "g")
+            for name in ("M", "size", "entries", "scales", "Z", "other", "x", "y", "right", "on", "g", "mask", "values", "products")
         ),
         *((name, ctypes.POINTER(ctypes.c_int64)) for name in ("places", "counts")),
         ("quadratic", ctypes.c_int64),
@@ -124,23 +126,61 @@ def reflect(
     begin: Word,
     end: Word,
 ) -> None:
-    """M -= v (scale v'M) for vectors of columns from `begin` to before `end`; v has some entries at some places."""
+    """M -= v (scale v'M) for vectors of columns from `begin` to before `end`; v has an even number of entries at some
+    places."""
     width, at = lanes_of(Vector), begin
     while at < end:
-        for tile in switch(min(end - at, TILE), range(1, TILE + 1)):
+        for tile in switch(min(end - at, _SHORT), range(1, _SHORT + 1)):
             rows = array(Vector, M) + at
             sums = [spread(Vector, 0.0) for _ in range(tile)]
-            for k in range(count):
-                row, share = rows + places[k] * (line // width), spread(Vector, entries[k])
+            others = [spread(Vector, 0.0) for _ in range(tile)]
+            for k in range(count // 2):
+                row, share = rows + places[2 * k] * (line // width), spread(Vector, entries[2 * k])
+                other, part = rows + places[2 * k + 1] * (line // width), spread(Vector, entries[2 * k + 1])
                 for c in range(tile):
                     sums[c] = fma(share, row[c], sums[c])
+                    others[c] = fma(part, other[c], others[c])
             for c in range(tile):
-                sums[c] = sums[c] * spread(Vector, -scale)
+                sums[c] = (sums[c] + others[c]) * spread(Vector, -scale)
             for k in range(count):
                 row, share = rows + places[k] * (line // width), spread(Vector, entries[k])
                 for c in range(tile):
                     row[c] = fma(share, sums[c], row[c])
-        at += TILE
+        at += _SHORT
+
+
+@routine
+def products(
+    to: Array[Scalar],
+    factors: Array[Scalar],
+    step: Word,
+    stride: Word,
+    count: Word,
+    Z: Array[Scalar],
+    rows: Word,
+    line: Word,
+) -> None:
+    """`count` rows of sums of the `rows` rows of Z: the factor of row i in sum k is factors[k step + i stride]."""
+    width, end, done = lanes_of(Vector), line // lanes_of(Vector), 0
+    while done < count:
+        for tall in switch(min(count - done, _TALL), range(1, _TALL + 1)):
+            at = 0
+            while at < end:
+                for tile in switch(min(end - at, _WIDE), range(1, _WIDE + 1)):
+                    sums = [spread(Vector, 0.0) for _ in range(tall * tile)]
+                    row, factor = array(Vector, Z) + at, factors + done * step
+                    for _ in range(rows):
+                        for k in range(tall):
+                            share = spread(Vector, factor[k * step])
+                            for c in range(tile):
+                                sums[k * tile + c] = fma(share, row[c], sums[k * tile + c])
+                        row, factor = row + line // width, factor + stride
+                    for k in range(tall):
+                        result = array(Vector, to + (done + k) * line) + at
+                        for c in range(tile):
+                            result[c] = sums[k * tile + c]
+                at += _WIDE
+        done += _TALL
 
 
 @routine
@@ -155,7 +195,7 @@ def reflected(state: Array[State], n: Word, m: Word, line: Word) -> Word:
             sums[v] = fma(row[v], row[v], sums[v])
     p, held, farthest = 0, 1, spread(Scalar, 0.0)
     for k in range(m):
-        entries, places, count = state.entries + p * n, state.places + p * n, 0
+        entries, places, count = state.entries + p * (n + 1), state.places + p * (n + 1), 0
         left = spread(Scalar, 0.0)
         for i in range(p, n):
             entry = M[i * line + k]
@@ -164,15 +204,17 @@ def reflected(state: Array[State], n: Word, m: Word, line: Word) -> Word:
                 left = left + entry * entry
                 count = count + 1
         rest = right[k]
-        for j in range(p):
-            rest = rest - M[j * line + k] * y[j]
         if left > _DEPENDENT * size[k]:
             first, length = entries[0], root(left)
             signed = chosen(first < 0.0, -length, length)
             entries[0] = first + signed
+            if count % 2 == 1:
+                entries[count], places[count] = spread(Scalar, 0.0), p
+                count = count + 1
             state.counts[p], state.scales[p] = count, 1.0 / (left + signed * first)
             reflect(M, line, entries, places, count, state.scales[p], k // width, end)
             y[p] = rest / -signed
+            add(right, -y[p], M + p * line, k // width, end)
             farthest = chosen(y[p] > farthest, y[p], chosen(-y[p] > farthest, -y[p], farthest))
             p = p + 1
         else:
@@ -197,8 +239,8 @@ def complete(state: Array[State], to: Array[Scalar], n: Word, line: Word) -> Non
         reflect(
             to,
             line,
-            state.entries + k * n,
-            state.places + k * n,
+            state.entries + k * (n + 1),
+            state.places + k * (n + 1),
             state.counts[k],
             state.scales[k],
             0,
@@ -272,30 +314,29 @@ def descend(robot: Array[Robot], state: Array[State], work: Array[Work], level: 
 def least_squares(
     robot: Array[Robot], state: Array[State], work: Array[Work], terms: Array[Scalar], level: Word
 ) -> None:
-    """Rows of A, and g: of tasks, then of postures and regularisation."""
+    """Rows of A, of tasks, then of postures and regularisation; H = A'A, and g."""
     n, line, Z, end = state.free, state.line, state.Z, state.line // lanes_of(Vector)
     begin = 0
     for k in range(level):
         begin = begin + robot.rows[k]
     rows, nv = robot.rows[level], robot.nv
-    clear(work.g, 8 * line)
+    products(work.A, terms + robot.at_A + begin * robot.line_A, robot.line_A, 1, rows, Z, nv, line)
     for k in range(rows):
         row = work.A + k * line
-        clear(row, 8 * line)
-        accumulate(row, terms + robot.at_A + (begin + k) * robot.line_A, 1, Z, nv, line, 0, end, minus=False)
-        wish = terms[robot.at_a + begin + k] - row[n]
+        state.values[k] = row[n] - terms[robot.at_a + begin + k]
         row[n] = spread(Scalar, 0.0)
-        add(work.g, -wish, row, 0, end)
     roots, pull = robot.roots + level * robot.unknowns, terms + robot.at_pull + level * robot.line_pull
     for i in range(robot.unknowns):
         row, given, share = work.A + (rows + i) * line, array(Vector, Z + i * line), spread(Vector, roots[i])
         for v in range(end):
             array(Vector, row)[v] = given[v] * share
-        wish = -row[n]
+        left = row[n]
         if i < nv:
-            wish = wish + pull[i]
+            left = left - pull[i]
+        state.values[rows + i] = left
         row[n] = spread(Scalar, 0.0)
-        add(work.g, -wish, row, 0, end)
+    products(work.g, state.values, 0, 1, 1, work.A, work.rows, line)
+    products(work.H, work.A, 1, line, n, work.A, work.rows, line)
     for v in range(end):
         array(Vector, state.g)[v] = array(Vector, work.g)[v]
 
@@ -306,17 +347,20 @@ def bound(state: Array[State], work: Array[Work], k: Word, lower: Scalar, upper:
     and beyond them. `whole`: squared length of the row over x."""
     n, end, row = state.free, state.line // lanes_of(Vector), work.C + k * state.line
     value, at, held = row[n], state.free + k, 1
-    row[n] = spread(Scalar, 0.0)
-    squared = product(row, row, 0, end)
+    vectors, mask, sums = array(Vector, row), array(Vector, state.mask), spread(Vector, 0.0)
+    for v in range(end):
+        part = vectors[v] * mask[v]
+        sums = fma(part, part, sums)
+    squared = total(sums)
     work.status[at], work.norm[at] = FREE, spread(Scalar, 1.0)
     work.lower[at], work.upper[at] = lower - value, upper - value
     if squared > _CONSTANT * whole:
         norm = root(squared)
         share = 1.0 / norm
         for v in range(end):
-            array(Vector, row)[v] = array(Vector, row)[v] * spread(Vector, share)
+            vectors[v] = vectors[v] * (mask[v] * spread(Vector, share))
         work.norm[at] = norm
-        work.lower[at], work.upper[at] = work.lower[at] * share, work.upper[at] * share
+        work.lower[at], work.upper[at] = (lower - value) * share, (upper - value) * share
     else:
         clear(row, 8 * state.line)
         most = _AGREES * (chosen(value < 0.0, -value, value) + 1.0)
@@ -329,10 +373,13 @@ def bound(state: Array[State], work: Array[Work], k: Word, lower: Scalar, upper:
 def inequalities(robot: Array[Robot], state: Array[State], work: Array[Work], terms: Array[Scalar]) -> Word:
     """Pyramids of friction and limits of torques; returns 0 if one cannot hold."""
     line, Z, end, nv, held = state.line, state.Z, state.line // lanes_of(Vector), robot.nv, 1
+    clear(state.mask, 8 * line)
     for i in range(state.free):
+        state.mask[i] = spread(Scalar, 1.0)
         work.lower[i], work.upper[i], work.norm[i] = -_INFINITY, spread(Scalar, _INFINITY), spread(Scalar, 1.0)
         work.status[i] = LEFT_OUT
-    k = 0
+    k, every = 0, state.products
+    products(every, terms + robot.at_W, robot.line_W, 1, nv, Z, robot.unknowns, line)
     for foot in range(robot.feet):
         if state.on[3 * foot] != 0.0:
             normal = Z + (nv + 3 * foot) * line
@@ -351,12 +398,11 @@ def inequalities(robot: Array[Robot], state: Array[State], work: Array[Work], te
     for i in range(nv):
         limit = robot.limit[i]
         if limit < _HUGE:
-            W, row, bias = terms + robot.at_W + i * robot.line_W, work.C + k * line, terms[robot.at_bias + i]
-            clear(row, 8 * line)
-            accumulate(row, W, 1, Z, robot.unknowns, line, 0, end, minus=False)
-            whole = spread(Scalar, 0.0)
-            for j in range(robot.unknowns):
-                whole = whole + W[j] * W[j]
+            W, bias = terms + robot.at_W + i * robot.line_W, terms[robot.at_bias + i]
+            given, row = array(Vector, every + i * line), array(Vector, work.C + k * line)
+            for v in range(end):
+                row[v] = given[v]
+            whole = product(W, W, 0, padded(robot.unknowns) // lanes_of(Vector))
             held = min(held, bound(state, work, k, -limit - bias, limit - bias, whole))
             k = k + 1
     work.m = k
@@ -375,11 +421,10 @@ def programme(robot: Array[Robot], state: Array[State], work: Array[Work], terms
     least_squares(robot, state, work, terms, level)
     held, outcome = inequalities(robot, state, work, terms), INFEASIBLE
     if held > 0:
-        clear(work.H, 8 * n * line)
         clear(work.u, 8 * line)
         clear(work.r, 8 * line)
         clear(work.z, 8 * line)
-        outcome = solve(work, squares=True)
+        outcome = solve(work, squares=False)
         if outcome == SOLVED:
             work.x[n] = spread(Scalar, 1.0)
             for i in range(robot.unknowns):
@@ -548,14 +593,17 @@ def place_state(robot: Array[Robot], state: Array[State], workspace: Address) ->
     state.Z, state.other = at, at + n * line
     at = at + 2 * n * line
     state.entries = at
-    at = at + (n + 1) * padded(n)
+    at = at + (n + 1) * padded(n + 1)
     state.size, state.right, state.on = at, at + wide, at + 2 * wide
     at = at + 3 * wide
     state.x, state.y, state.scales, state.g = at, at + line, at + 2 * line, at + 3 * line
     clear(state.x, 8 * line)
-    at = at + 4 * line
+    state.mask = at + 4 * line
+    at = at + 5 * line
+    state.values, state.products = at, at + padded(n + most)
+    at = at + padded(n + most) + robot.nv * line
     state.places = array(Word, at)
-    at = at + (n + 1) * padded(n)
+    at = at + (n + 1) * padded(n + 1)
     state.counts = array(Word, at)
     at = at + line
     state.quadratic = address(at)
@@ -570,5 +618,6 @@ def workspace_bytes(robot: Any, rows: int, width: int) -> int:
 
     most = rows + robot.nv
     line, wide = whole(n + 1), whole(max(robot.equations, most))
-    numbers = n * max(wide, line) + 2 * n * line + 2 * (n + 1) * whole(n) + 3 * wide + 5 * line
+    numbers = n * max(wide, line) + 2 * n * line + 2 * (n + 1) * whole(n + 1) + 3 * wide + 6 * line
+    numbers += whole(n + most) + robot.nv * line
     return int(8 * numbers) + of_quadratic(n, 4 * robot.feet + robot.nv, rows + n, line)
