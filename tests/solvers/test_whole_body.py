@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import pickle
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -317,3 +320,38 @@ def test_a_minute_in_mujoco(robot, seed):
     seen = run(made, 60.0, seed, {"stands": 30.0, "trots": 40.0, "shifts its weight": 20.0}[robot])
     print(robot, seed, seen)
     assert not seen["fell"], seen
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")
+@pytest.mark.parametrize("robot", ["quadruped", "arm"])
+def test_c(robot, tmp_path):
+    """What gcc makes of the controller gives the same torques and outcomes, two priorities included."""
+    rng, n = np.random.default_rng(7), 12
+    if robot == "quadruped":
+        dyn, feet = quadruped(damping=("damping",))
+        low = [rd.Tracking(each.task, each.kp, each.kd, each.weight, priority=2) for each in tasks()[3:]]
+        wbc = rd.WholeBodyControl(dyn, tasks()[:3] + low, feet, ("effort",))
+        q, qd, T = states(dyn.model, rng, n)
+        active = rng.random((n, 4)) < 0.7
+        q[1, 0], qd[2], active[2] = np.nan, 3000.0 * qd[2], True
+    else:
+        dyn = rd.Dynamics(rd.load_urdf(MODELS / "arm7.urdf"), joint_forces=())
+        wbc = rd.WholeBodyControl(dyn, [rd.Tracking(rd.PostureTask(np.zeros(7)), 100.0, 20.0)], limits=("effort",))
+        q, qd, T, active = rng.normal(size=(n, 7)), rng.normal(size=(n, 7)), None, None
+    source, made = tmp_path / "control.c", tmp_path / "control.so"
+    source.write_text(wbc.to_c("balance"))
+    flags = ["-std=c99", "-O1", "-fno-strict-aliasing", "-Wall", "-Werror", "-Wno-unused-function", "-shared", "-fPIC"]
+    done = subprocess.run(["gcc", *flags, source, "-o", made, "-lm"], capture_output=True, text=True)
+    assert not done.returncode, done.stderr
+    run = ctypes.CDLL(str(made)).balance
+    tau, qdd, f, report = wbc(q, qd, T, active)
+    for k in range(n):
+        found = np.full(dyn.model.nv, -7.0), np.full(dyn.model.nv, -7.0), np.full((len(wbc.feet), 3), -7.0)
+        given = [np.ascontiguousarray(each) for each in (q[k], qd[k])]
+        if robot == "quadruped":
+            given += [np.ascontiguousarray(T[k]), active[k].astype(np.uint8)]
+        arrays = [*given, *(each for each in found if each.size)]
+        assert run(*(ctypes.c_void_p(each.ctypes.data) for each in arrays)) == report.outcome[k]
+        for x, y in zip(found, (tau[k], qdd[k], f[k]), strict=True):
+            assert np.allclose(x, y, rtol=1e-6, atol=1e-6, equal_nan=True)
+    assert robot == "arm" or set(report.outcome) >= {0, 3}

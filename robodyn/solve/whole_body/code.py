@@ -97,7 +97,22 @@ class State(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("free", "line", "pivots")),
         *(
             (name, ctypes.POINTER(ctypes.c_double))
-            for name in ("M", "size", "entries", "scales", "Z", "other", "x", "y", "right", "on", "g", "mask", "values", "products")
+            for name in (
+                "M",
+                "size",
+                "entries",
+                "scales",
+                "Z",
+                "other",
+                "x",
+                "y",
+                "right",
+                "on",
+                "g",
+                "mask",
+                "values",
+                "products",
+            )
         ),
         *((name, ctypes.POINTER(ctypes.c_int64)) for name in ("places", "counts")),
         ("quadratic", ctypes.c_int64),
@@ -393,7 +408,8 @@ def inequalities(robot: Array[Robot], state: Array[State], work: Array[Work], te
                 add(row, mu if side // 2 == 0 else -mu, other, 0, end)
                 add(row, -mu * nu, normal, 0, end)
                 whole = mu * mu + nu * nu + mu * nu * mu * nu
-                held = min(held, bound(state, work, k, spread(Scalar, -_INFINITY), spread(Scalar, 0.0), whole))
+                fits = bound(state, work, k, spread(Scalar, -_INFINITY), spread(Scalar, 0.0), whole)
+                held = min(held, fits)
                 k = k + 1
     for i in range(nv):
         limit = robot.limit[i]
@@ -403,7 +419,8 @@ def inequalities(robot: Array[Robot], state: Array[State], work: Array[Work], te
             for v in range(end):
                 row[v] = given[v]
             whole = product(W, W, 0, padded(robot.unknowns) // lanes_of(Vector))
-            held = min(held, bound(state, work, k, -limit - bias, limit - bias, whole))
+            fits = bound(state, work, k, -limit - bias, limit - bias, whole)
+            held = min(held, fits)
             k = k + 1
     work.m = k
     work.bounds = work.n + k

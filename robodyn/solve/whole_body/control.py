@@ -20,6 +20,7 @@ from robodyn.solve.inverse_kinematics.aims import asked_for
 from robodyn.solve.inverse_kinematics.inputs import Inputs
 from robodyn.solve.quadratic.code import SOLVED
 from robodyn.solve.whole_body.code import RESIDUALS
+from robodyn.solve.whole_body.export import c_code
 from robodyn.solve.whole_body.program import Controller, aligned
 from robodyn.solve.whole_body.terms import terms_task
 from robodyn.solve.whole_body.tracking import Tracking, constants_of, feet_of, layout_of, trackings
@@ -193,6 +194,21 @@ class WholeBodyControl:
             with suppress(UnavailableError):  # the long way tells what is the matter
                 self._idle.append(_One(self))
         return self._batch(arrays, leading)
+
+    def to_c(self, name: str = "wbc") -> str:
+        """The controller as a C99 file with a function `name` for one state, with `<math.h>` alone.
+
+        It returns `report.outcome`, allocates nothing but memory on the stack, and takes a bounded number of steps. gcc
+        and clang compile it with `-fno-strict-aliasing`; a comment in the file says what its arguments are.
+
+        Raises:
+            ArgumentError: a name that is no text.
+        """
+        text = strict_types.text_or_none(name)
+        if text is None:
+            raise ArgumentError(f"name: got {brief(name)}; wanted a name for the function")
+        controller = self._controller
+        return c_code(self.model, self._layout, self._constants, controller.robot, controller.tables, text)
 
     # Batches.
 

@@ -66,7 +66,10 @@ class Controller:
         ):
             for name, array in zip(names, arrays, strict=True):
                 setattr(robot, name, array.ctypes.data_as(ctypes.POINTER(kind)))
-        self._robot, self._kept = robot, (doubles, words)
+        self.robot = robot
+        self.tables = dict(
+            zip(("roots", "friction", "limit", "order", "base", "rows", "kept"), (*doubles, *words), strict=True)
+        )
         width = self._types["Vector"].width
         self.workspace_bytes = workspace_bytes(robot, max(layout.rows, default=0), width)
         self.row_ns = 1000.0 + layout.unknowns**3 / 4
@@ -93,7 +96,7 @@ class Controller:
     def table(self, arrays: Sequence[Array]) -> ctypes.Array[ctypes.c_int64]:
         """The argument table for arrays (B, ...): terms, which feet stand, and results."""
         words = [word for array in arrays for word in (array.__array_interface__["data"][0], array.strides[0])]
-        words += [ctypes.addressof(self._robot), 0]
+        words += [ctypes.addressof(self.robot), 0]
         return (ctypes.c_int64 * len(words))(*words)
 
     def run(self, table: ctypes.Array[ctypes.c_int64], rows: int) -> None:
