@@ -118,8 +118,8 @@ def notes(found: Results) -> list[str]:
         if each.name == "quadruped, four feet":
             call, rate = (("missed", "reached")[ok] for ok in (each.us <= _CALL, each.rate >= _RATE))
             lines.append(
-                f"{each.name}, {each.dtype}: {each.us:.1f} us a call (wanted: {_CALL:g}, {call}), {each.rate:,.0f} states "
-                f"a second on one thread (wanted: {_RATE:,.0f}, {rate})."
+                f"{each.name}, {each.dtype}: {each.us:.1f} us a call (wanted: {_CALL:g}, {call}), {each.rate:,.0f} "
+                f"states a second on one thread (wanted: {_RATE:,.0f}, {rate})."
             )
     return lines
 

@@ -82,9 +82,9 @@ def _function(prefix: str, model: Model, layout: Layout, robot: Robot, inputs: l
     feet, targets = len(layout.feet), layout.targets
     numbers = workspace_bytes(robot, max(layout.rows, default=0), 1) // 8
     lines = [
-        "Torques tau, accelerations qdd and forces f of feet, as of robodyn.WholeBodyControl. Returns 0, or 1 if there are",
-        "none, 2 after too many steps, 3 if a number is not finite; results are NaN then. targets: poses (4, 4), row by",
-        "row, one after another. active: 1 for feet that stand, 0 for others. No memory is allocated but on the stack,",
+        "Torques tau, accelerations qdd and forces f of feet, as of robodyn.WholeBodyControl. Returns 0, or 1 if there",
+        "are none, 2 after too many steps, 3 for NaN or infinity; results are NaN then. targets: poses (4, 4), row",
+        "by row, one after another. active: 1 for feet that stand, 0 for others. Memory is on the stack alone,",
         f"{8 * (numbers + layout.size) // 1024 + 1} kB, and the steps of the solver are bounded.",
     ]
     arguments = [f"const double q[{model.nq}]", f"const double qd[{model.nv}]"]
@@ -102,7 +102,8 @@ def _function(prefix: str, model: Model, layout: Layout, robot: Robot, inputs: l
     double terms[{layout.size}], on[{feet + 1}], residuals[{len(RESIDUALS)}], memory[{numbers}];
     long long ends[2];
     Argument table[8] = {{
-        {{(char*)terms, 0}}, {{(char*)on, 0}}, {{(char*)tau, 0}}, {{(char*)qdd, 0}}, {{(char*){"f" if feet else "on"}, 0}},
+        {{(char*)terms, 0}}, {{(char*)on, 0}}, {{(char*)tau, 0}}, {{(char*)qdd, 0}},
+        {{(char*){"f" if feet else "on"}, 0}},
         {{(char*)ends, 0}}, {{(char*)residuals, 0}}, {{(char*)&{prefix}_robot, 0}}}};
 {stands}    {prefix}_terms({given}, terms);
     {prefix}_loops(table, 0, 1, (char*)memory);

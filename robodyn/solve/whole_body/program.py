@@ -20,7 +20,7 @@ from robodyn.solve.whole_body.code import PLACES, RESIDUALS, Robot, kernel, modu
 from robodyn.solve.whole_body.terms import Layout
 
 MOST_STEPS = 60
-"""Most steps of the active set for each priority."""
+"""Most steps of the active set for each priority, besides one for each unknown."""
 _SLACK, _LOOSE, _INDEPENDENT, _SCALE = 1e-10, 1e-6, 1e-18, 1.0
 """Tolerances of the active set, see `robodyn.solve.quadratic.factors.TOLERANCES`."""
 _PORTABLE = Target("", "", "", "sse2")
@@ -53,7 +53,13 @@ class Controller:
         doubles = [np.ascontiguousarray(each, np.float64) for each in (roots, friction, limit)]
         words = [np.array(each, np.int64) for each in (layout.order, layout.base, layout.rows, kept)]
         robot = Robot(
-            layout.nv, len(layout.feet), len(layout.base), layout.unknowns, layout.equations, layout.levels, MOST_STEPS
+            layout.nv,
+            len(layout.feet),
+            len(layout.base),
+            layout.unknowns,
+            layout.equations,
+            layout.levels,
+            MOST_STEPS + layout.unknowns,
         )
         for name in PLACES:
             begin, _, line = layout.places[name]
