@@ -10,6 +10,7 @@ import subprocess
 import numpy as np
 import pytest
 from closed_loops import FRICTION, LEGS, MODELS, RADIUS, Humanoid, Quadruped, run
+from robots import shared
 from scipy.optimize import lsq_linear
 from scipy.spatial.transform import Rotation
 
@@ -142,6 +143,8 @@ def test_optimality(engine, dtype):
         for k in range(n)
     ]  # fmt: skip
     assert n == 1 or max(held) > 2, f"few rows are active: {held}"
+    if engine == "reference":
+        return  # it has one way
     one = wbc(q[0], qd[0], T[0], active[0])
     again = wbc(q[0], qd[0], T[0], active[0])  # on memory that is kept
     for x, y, z in zip(one[:3], again[:3], (tau[0], qdd[0], f[0]), strict=True):
@@ -301,12 +304,37 @@ def test_refusals():
             make()
 
 
+@pytest.mark.matrix
+@pytest.mark.parametrize(("name", "feet"), [("go2", "_foot"), ("anymal_anymal", "_FOOT"), ("g1_29dof", "roll_link")])
+def test_other_robots(name, feet):
+    """The same certificate, and one state as in a batch."""
+    model = rd.load_urdf(shared(name), base="floating")
+    dyn = rd.Dynamics(model, joint_forces=(), contacts=())
+    links = [link for link in model.link_names if link.endswith(feet) and "hip" not in link and "wrist" not in link]
+    points = [
+        rd.Contact(rd.Sphere(link, radius=0.02), rd.Plane(), friction=0.7) for link in links if "shoulder" not in link
+    ]
+    aims = [
+        rd.Tracking(rd.PoseTask(model.link_names[0]), 100.0, 20.0, 2.0),
+        rd.Tracking(rd.PostureTask(model.neutral()), 50.0, 10.0, 0.1),
+    ]
+    wbc, rng, n = rd.WholeBodyControl(dyn, aims, points, ("effort",)), np.random.default_rng(8), 200
+    q = model.integrate(np.tile(model.neutral(), (n, 1)), 0.1 * rng.normal(size=(n, model.nv)))
+    qd, T, active = 0.1 * rng.normal(size=(n, model.nv)), np.eye(4)[None], np.ones(len(points), bool)
+    tau, qdd, f, report = wbc(q, qd, T)
+    assert len(points) >= 2 and report.feasible.all()
+    for k in range(0, n, 10):
+        require_optimal(dyn, aims, points, q[k], qd[k], T, active, (tau[k], qdd[k], f[k]), 1e-7)
+        wbc(q[k], qd[k], T)
+        assert np.allclose(wbc(q[k], qd[k], T)[0], tau[k], rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("robot", ["stands", "trots", "shifts its weight"])
 def test_in_mujoco(robot):
-    """A second with MuJoCo's contacts: no fall, no state without torques."""
+    """Half a second with MuJoCo's contacts: no fall, no state without torques."""
     pytest.importorskip("mujoco")
     made = Humanoid() if robot == "shifts its weight" else Quadruped(robot == "stands")
-    seen = run(made, 0.6 if robot == "shifts its weight" else 1.0, 0, 30.0)
+    seen = run(made, 0.5, 0, 30.0)
     assert not seen["fell"] and not seen["lost"] and seen["up"] > 0.95, seen
 
 
@@ -323,7 +351,7 @@ def test_a_minute_in_mujoco(robot, seed):
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")
-@pytest.mark.parametrize("robot", ["quadruped", "arm"])
+@pytest.mark.parametrize("robot", ["quadruped", pytest.param("arm", marks=pytest.mark.matrix)])
 def test_c(robot, tmp_path):
     """What gcc makes of the controller gives the same torques and outcomes, two priorities included."""
     rng, n = np.random.default_rng(7), 12
@@ -340,7 +368,7 @@ def test_c(robot, tmp_path):
         q, qd, T, active = rng.normal(size=(n, 7)), rng.normal(size=(n, 7)), None, None
     source, made = tmp_path / "control.c", tmp_path / "control.so"
     source.write_text(wbc.to_c("balance"))
-    flags = ["-std=c99", "-O1", "-fno-strict-aliasing", "-Wall", "-Werror", "-Wno-unused-function", "-shared", "-fPIC"]
+    flags = ["-std=c99", "-O0", "-fno-strict-aliasing", "-Wall", "-Werror", "-Wno-unused-function", "-shared", "-fPIC"]
     done = subprocess.run(["gcc", *flags, source, "-o", made, "-lm"], capture_output=True, text=True)
     assert not done.returncode, done.stderr
     run = ctypes.CDLL(str(made)).balance
