@@ -151,6 +151,27 @@ def test_optimality(engine, dtype):
         assert np.allclose(x, z, rtol=1e-6, atol=1e-6) and np.array_equal(x, y)
 
 
+def test_clarabel_finds_the_same():
+    """The optimum of an interior-point solver, to 1e-5 of its value."""
+    clarabel, sparse = pytest.importorskip("clarabel"), pytest.importorskip("scipy.sparse")
+    dyn, feet = quadruped()
+    wbc, rng = rd.WholeBodyControl(dyn, tasks(), feet, ("effort",)), np.random.default_rng(9)
+    q, qd, T = states(dyn.model, rng, 40)
+    active = rng.random((40, 4)) < 0.7
+    _, qdd, f, report = wbc(q, qd, T, active)
+    for k in range(40):
+        P, g, A, b, C, d, *_ = programme(dyn, wbc.tasks, feet, q[k], qd[k], T[k], active[k])
+        settings = clarabel.DefaultSettings()
+        settings.verbose = False
+        cones = [clarabel.ZeroConeT(len(b)), clarabel.NonnegativeConeT(len(d))]
+        rows, right = sparse.csc_matrix(np.concatenate([A, C])), np.concatenate([b, d])
+        found = clarabel.DefaultSolver(sparse.csc_matrix(P), g, rows, right, cones, settings).solve()
+        theirs, x = np.array(found.x), np.concatenate([qdd[k], f[k].ravel()])
+        values = [0.5 * each @ P @ each + g @ each for each in (x, theirs)]
+        assert report.feasible[k] == (str(found.status) in ("Solved", "AlmostSolved"))
+        assert abs(values[0] - values[1]) <= 1e-5 * abs(values[1])
+
+
 def test_tilted_planes_damping_and_the_order_of_shapes():
     """On a slope, in axes of `contact_frames`; a plane may come first. Damping counts as in `inverse_dynamics`."""
     dyn, _ = quadruped(damping=("damping", "friction"))
