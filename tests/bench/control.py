@@ -14,7 +14,7 @@ from tests.bench.runner import Page, Run
 from tests.bench.shared import robot
 from tests.bench.timing import least
 
-BATCH, SINGLE, _AGAIN = 4096, 2000, 5
+BATCH, SINGLE = 4096, 2000
 _TURNS = 12
 _CALL, _RATE = 20.0, 200_000.0
 _BENT = np.tile([0.0, 0.75, -1.5], 4)
@@ -33,8 +33,7 @@ class Case:
     """A robot with tasks and feet.
 
     `unknowns`: accelerations and forces; `steps`: of the solver, mean and largest; `feasible`: share of states, %;
-    `us`: of a call for one state, the quickest of some, median of all states; `rate`: states a second of a batch on one
-    thread.
+    `us`: the median of a call for one state; `rate`: states a second of a batch on one thread.
     """
 
     name: str
@@ -104,12 +103,9 @@ def _measured(name: str, robot: str, size: float, half: bool, dtype: str, second
     best = least({"": call}, seconds, _TURNS, clock=time.process_time)[""]
     times = []
     for k in range(SINGLE):
-        quickest = np.inf
-        for _ in range(_AGAIN):
-            begin = time.perf_counter()
-            wbc(q[k], qd[k], T, active)
-            quickest = min(quickest, time.perf_counter() - begin)
-        times.append(quickest)
+        begin = time.perf_counter()
+        wbc(q[k], qd[k], T, active)
+        times.append(time.perf_counter() - begin)
     middle, unknowns = 1e6 * float(np.median(times)), model.nv + 3 * len(wbc.feet)
     return Case(
         name, dtype, unknowns, float(steps.mean()), int(steps.max()), 100.0 * float(good.mean()), middle, BATCH / best
