@@ -105,6 +105,8 @@ if TYPE_CHECKING:
     from robodyn.solve.trajectories.mpc import Mpc
     from robodyn.solve.trajectories.optimize import optimize_trajectory
     from robodyn.solve.trajectories.trajectory import Trajectory
+    from robodyn.solve.whole_body.control import WholeBodyControl, WholeBodyReport
+    from robodyn.solve.whole_body.tracking import Tracking
     from robodyn.tools import hardware, plots
     from robodyn.tools.viewer.show import show
 
@@ -143,9 +145,12 @@ _HOME = {
     "Rollout": "api.motion.result",
     "Sphere": "core.shapes",
     "Trajectory": "solve.trajectories.trajectory",
+    "Tracking": "solve.whole_body.tracking",
     "Tree": "core.tree",
     "VelocityReport": "solve.inverse_kinematics.velocity",
     "Weld": "core.constraints.kinds",
+    "WholeBodyControl": "solve.whole_body.control",
+    "WholeBodyReport": "solve.whole_body.control",
     "auto_tree": "io.builders.auto_tree",
     "build_model": "io.builders.assemble",
     "converter": "io.conventions.converter",
@@ -260,19 +265,22 @@ __all__ = [
     "Rollout",
     "SingularError",
     "Sphere",
+    "Tracking",
     "Trajectory",
     "Tree",
     "UnavailableError",
     "VelocityReport",
     "Weld",
+    "WholeBodyControl",
+    "WholeBodyReport",
     "__version__",
     "auto_tree",
     "build_model",
     "conventions",
     "converter",
+    "costs",
     "differentiate",
     "exciting_trajectory",
-    "costs",
     "exp",
     "exp_gradient",
     "external_force",

@@ -31,6 +31,7 @@ PAGES = {
     "compare": "the same work by other libraries, each in a process of its own; minutes",
     "constraints": "feet and closed loops, beside Pinocchio's; loops of large trees",
     "contacts": "steps with contacts, beside MuJoCo's",
+    "control": "whole-body control: calls and batches",
     "distances": "least distances of shapes, beside coal's and MuJoCo's",
     "gpu": "the GPU engine; parts of which nothing is asked stay as stored",
     "ik": "inverse kinematics of arms, beside what else is installed",

@@ -225,15 +225,37 @@ def counts_itself(w: Array[Word]) -> Word:
 
 @routine
 def switches(w: Array[Word]) -> Word:
-    for k in switch(w[0], [1, 2]):
-        w[k] = 3
+    total = 0
+    for k in range(w[0]):
+        for number in switch(w[k + 1], [1, 2, 5]):
+            last = number
+            if number * k > 3:
+                total += 10 * k
+            w[k + 1] = total * number
+        total += last
+    return total
+
+
+@needs_gcc
+@pytest.mark.parametrize("words", [[0, 1], [1, 5], [6, 1, 2, 5, 5, 2, 1]])
+def test_switches(words, tmp_path):
+    everywhere(switches, words, tmp_path)
+
+
+@routine
+def leaves_a_switch(w: Array[Word]) -> Word:
+    for k in range(w[0]):
+        for _ in switch(w[k], [1, 2]):
+            if k == 1:
+                continue
+            w[k] = 3
     return w[0]
 
 
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (switches, "no switch in C"),
+        (leaves_a_switch, "loop that is repeated"),
         (test_loops.undefined, "found"),
         (leaves_late, "loop that is repeated"),
         (counts_itself, "changes what it counts"),

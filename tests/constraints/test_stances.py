@@ -56,17 +56,16 @@ STANCES = {
     "Mpc": {OBEYS: "plan", OTHER: "reset"},
     "Rollout": {OTHER: "converged load model plot save save_html"},
     "robodyn": {
-        OBEYS: "InverseKinematics identify simulate",
-        TREE: "differentiate exciting_trajectory show",  # sliders move joints of the tree, one by one
-        OBEYS: "InverseKinematics Mpc optimize_trajectory simulate",
-        TREE: "show",  # sliders move joints of the tree, one by one
+        OBEYS: "InverseKinematics Mpc identify optimize_trajectory simulate",
+        # Sliders move joints of the tree, one by one; whole-body control refuses constraints.
+        TREE: "WholeBodyControl differentiate exciting_trajectory show",
         OTHER: "ArgumentError AssemblyError Baumgarte Box Capsule CoMTask Contact ConvergenceWarning "
         "Coupling Cylinder DirectionTask DistanceTask Dynamics ExcitingTrajectory GazeTask HeightField IKReport "
         "Identification JointForcesWarning JointOrder LoadError Lock ManipulabilityTask Model NumericalError "
         "Obstacles Plane Point PoseTask PositionTask PostureTask RedundantWarning "
         "RelativePoseTask RobodynError RobotDescription Rod Rolling Rollout SingularError Sphere "
-        "Trajectory Tree UnavailableError VelocityReport Weld __version__ auto_tree build_model conventions "
-        "converter costs exp exp_gradient external_force fit_spheres from_pinocchio hardware "
+        "Tracking Trajectory Tree UnavailableError VelocityReport Weld WholeBodyReport __version__ auto_tree build_model "
+        "conventions converter costs exp exp_gradient external_force fit_spheres from_pinocchio hardware "
         "inertial_parameters load load_description load_mjcf load_sdf load_urdf load_xacro log "
         "log_gradient plots pose_error pose_error_gradient random_tree read_urdf release_memory",
     },
@@ -582,6 +581,7 @@ MAKE_THEIR_OWN = {
 TAKE_THEIR_OWN = {
     "bridges/distributed/mapping.py": "of whatever is asked",
     "api/motion/robot.py": "the place for all others",
+    "solve/whole_body/control.py": "refuses constraints by name",
     "tools/plots/trajectories.py": "its model",
     "tools/viewer/show.py": "poses alone",
 }

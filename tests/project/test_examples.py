@@ -17,7 +17,7 @@ SCRIPTS = sorted(EXAMPLES.glob("[0-9]*.py"))
 OPTIONAL = ("mujoco", "scipy", "pinocchio", "gymnasium")
 # Those of extras, without which an example leaves out a part, or all.
 PARTIAL = ("casadi", "jax", "torch", "distributed", "viser")
-SLOW = ("27_quadruped_jumps", "31_quadruped_lands")
+SLOW = ("27_quadruped_jumps", "31_quadruped_lands", "33_whole_body_control")
 
 # A script takes a few seconds, the one that learns a minute; a machine that is busy or slow may take long.
 TIMEOUT = 300
@@ -95,7 +95,9 @@ def test_example_without_its_package_says_so(package, tmp_path):
 
 
 @pytest.mark.extras
-@pytest.mark.parametrize("name", ["14_ilqr", "24_inverse_kinematics", "26_lqr_on_two_feet", "31_quadruped_lands"])
+@pytest.mark.parametrize(
+    "name", ["14_ilqr", "24_inverse_kinematics", "26_lqr_on_two_feet", "31_quadruped_lands", "33_whole_body_control"]
+)
 def test_an_example_draws_its_figure(name, tmp_path):
     pytest.importorskip("matplotlib")
     printed = run(EXAMPLES / f"{name}.py", tmp_path, "figure.svg")

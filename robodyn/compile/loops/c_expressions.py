@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
@@ -210,6 +211,8 @@ class Expressions(Walk):
     def literal(self, value: Any, kind: Number | Pointer) -> str:
         """A known number as a literal of C."""
         if isinstance(kind, Number) and kind.real and isinstance(value, (int, float)):
+            if not math.isfinite(value):  # macros of <math.h>
+                return "NAN" if math.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
             return Dialect(kind.scalar).number(float(value))
         if not isinstance(value, int):
             raise TypeError(f"{self.name}: got {value!r}; wanted {c_type(kind)}")

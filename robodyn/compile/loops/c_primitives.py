@@ -105,6 +105,8 @@ C_PRIMITIVES: Mapping[str, Callable[..., Any]] = {
     "spread": lambda writer, of, value: writer.convert(of, value),
     "wrapped": lambda _, value: value,
     "fma": _fma,
+    "lanes_of": lambda _, of: of.width,
+    "extracted": lambda _, vector, k: vector,  # vectors have one element here
     "unsigned_less": lambda writer, a, b: Term(f"{_unsigned(writer, a)} < {_unsigned(writer, b)}", I1, 10),
     "shifted": _shifted,
     "leading_zeros": _leading_zeros,

@@ -280,7 +280,21 @@ class Writer(Expressions):
         self._repeats.pop()
 
     def _switch(self, node: ast.For, value: Any, numbers: Sequence[int]) -> None:
-        self.refuse("no switch in C")
+        """One test after another; the last number needs none. `break` and `continue` in it would leave a loop of C."""
+        assert isinstance(node.target, ast.Name)
+        self._repeats.append(-1)
+        tested, slots, missing = self._variable("tested", value), self._settle(node), set[str]()
+        for k, case in enumerate(numbers):
+            head = "else" if k + 1 == len(numbers) else f"if ({tested.at(9)} == {case})"
+            head = head if k == 0 or head == "else" else f"else {head}"
+            with self._block(head):
+                self.store(node.target, case)
+                self.statements(node.body)
+                missing |= set() if self.ended else {each.name for each in slots if self.variables[each.name] is each}
+                self.ended = ""
+        self._repeats.pop()
+        self.variables.pop(node.target.id, None)
+        self._forget(missing)
 
     def _counted(self, node: ast.For, bounds: tuple[Any, Any, Any], backwards: bool, how: Any) -> None:
         assert isinstance(node.target, ast.Name)

@@ -9,6 +9,7 @@ import numpy as np
 
 from robodyn.compile.llvm.target import Target
 from robodyn.compile.llvm.vectors import VectorType
+from robodyn.compile.loops.c_terms import Term
 from robodyn.compile.loops.language import (
     Address,
     Array,
@@ -74,7 +75,9 @@ class _Root(Operator):
     """The square root."""
 
     def read(self, reader: Any, value: Any) -> Any:
-        """One operation of LLVM."""
+        """One operation of LLVM, or a call in C."""
+        if isinstance(value, Term):
+            return Term(f"sqrt({value.text})", value.type)
         return reader.make(value.type, "intrinsic", value, name=f"sqrt.f{8 * value.type.size}")
 
     def __call__(self, value: Any) -> Any:

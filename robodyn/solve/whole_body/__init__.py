@@ -1,0 +1,1 @@
+"""Whole-body control: joint torques and contact forces by a quadratic programme."""

@@ -1,0 +1,128 @@
+"""Runs whole-body control: compiled on a CPU engine, as Python on the reference engine."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from robodyn.compile.llvm.target import Target
+from robodyn.compile.loops.language import Array as Memory
+from robodyn.compile.loops.language import bound, struct_of
+from robodyn.compile.loops.table import Argument
+from robodyn.engines.cpu.kernels import workspace
+from robodyn.internals.arguments import Array
+from robodyn.solve.quadratic.factors import types
+from robodyn.solve.whole_body.code import PLACES, RESIDUALS, Robot, kernel, module_text, workspace_bytes
+from robodyn.solve.whole_body.terms import Layout
+
+MOST_STEPS = 60
+"""Most steps of the active set for each priority, besides one for each unknown."""
+_SLACK, _LOOSE, _INDEPENDENT, _SCALE = 1e-10, 1e-6, 1e-18, 1.0
+"""Tolerances of the active set, see `robodyn.solve.quadratic.factors.TOLERANCES`."""
+_PORTABLE = Target("", "", "", "sse2")
+_CODE: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+_RUN = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+def aligned(shape: tuple[int, ...]) -> Array:
+    """An array of double precision that begins at a cache line."""
+    count = int(np.prod(shape))
+    owner = np.empty(count + 8)
+    first = -(owner.ctypes.data // 8) % 8
+    return owner[first : first + count].reshape(shape)
+
+
+class Controller:
+    """Whole-body control by loops; see `robodyn.solve.whole_body.code`.
+
+    Args:
+        engine: an engine on the CPU, or the reference engine, in double precision.
+        layout: of the terms.
+        roots: (levels, unknowns), square roots of weights; kept: (levels, nv), True where a posture has one.
+        friction: (feet, 2) coefficients; limit: (nv,) largest |tau|.
+    """
+
+    def __init__(self, engine: Any, layout: Layout, roots: Array, kept: Array, friction: Array, limit: Array) -> None:
+        self._engine, self._native = engine, engine.native
+        target = engine.target if self._native else _PORTABLE
+        self._types = types(np.dtype(np.float64), target)
+        doubles = [np.ascontiguousarray(each, np.float64) for each in (roots, friction, limit)]
+        words = [np.array(each, np.int64) for each in (layout.order, layout.base, layout.rows, kept)]
+        robot = Robot(
+            layout.nv,
+            len(layout.feet),
+            len(layout.base),
+            layout.unknowns,
+            layout.equations,
+            layout.levels,
+            MOST_STEPS + layout.unknowns,
+        )
+        for name in PLACES:
+            begin, _, line = layout.places[name]
+            setattr(robot, f"at_{name}", begin)
+            setattr(robot, f"line_{name}", line)
+        robot.slack, robot.loose, robot.independent, robot.scale = _SLACK, _LOOSE, _INDEPENDENT, _SCALE
+        for names, arrays, kind in (
+            (("roots", "friction", "limit"), doubles, ctypes.c_double),
+            (("order", "base", "rows", "kept"), words, ctypes.c_int64),
+        ):
+            for name, array in zip(names, arrays, strict=True):
+                setattr(robot, name, array.ctypes.data_as(ctypes.POINTER(kind)))
+        self.robot = robot
+        self.tables = dict(
+            zip(("roots", "friction", "limit", "order", "base", "rows", "kept"), (*doubles, *words), strict=True)
+        )
+        width = self._types["Vector"].width
+        self.workspace_bytes = workspace_bytes(robot, max(layout.rows, default=0), width)
+        self.row_ns = 1000.0 + layout.unknowns**3 / 4
+        if self._native:
+            if engine not in _CODE:
+                _CODE[engine] = engine.compiler.shared(
+                    module_text(target), f"robodyn whole body {target.level}", target
+                )
+            self._code = _CODE[engine]
+            self.address = self._code.address("kernel")
+            self.function = _RUN(self.address)
+
+    def results(self, layout: Layout, batch: int) -> list[Array]:
+        """Memory for tau, qdd, f, outcomes with steps, and residuals."""
+        nv, feet = layout.nv, len(layout.feet)
+        return [
+            np.empty((batch, nv)),
+            np.empty((batch, nv)),
+            np.empty((batch, feet, 3)),
+            np.empty((batch, 2), np.int64),
+            np.empty((batch, len(RESIDUALS))),
+        ]
+
+    def table(self, arrays: Sequence[Array]) -> ctypes.Array[ctypes.c_int64]:
+        """The argument table for arrays (B, ...): terms, which feet stand, and results."""
+        words = [word for array in arrays for word in (array.__array_interface__["data"][0], array.strides[0])]
+        words += [ctypes.addressof(self.robot), 0]
+        return (ctypes.c_int64 * len(words))(*words)
+
+    def run(self, table: ctypes.Array[ctypes.c_int64], rows: int) -> None:
+        """Solve the rows of a table. The caller keeps its arrays alive."""
+        address = ctypes.addressof(table)
+        if self._native:
+            self._engine.launch(self, address, rows)
+            return
+        scratch, _owner = workspace(self.workspace_bytes)
+        with bound(**self._types), np.errstate(all="ignore"):
+            kernel(Memory(address, struct_of(Argument)), 0, rows, scratch)
+
+    def one(self, table: ctypes.Array[ctypes.c_int64], *kept: Any) -> Any:
+        """A call for the first row of a table, as quick as possible. `kept`: what must stay alive."""
+        if not self._native:
+            return lambda: self.run(table, 1)
+        scratch, owner = workspace(self.workspace_bytes)
+        address, keep = ctypes.addressof(table), (table, owner, self, kept)
+
+        def alone(run: Any = self.function, _: Any = keep) -> None:
+            run(address, 0, 1, scratch)
+
+        return alone
