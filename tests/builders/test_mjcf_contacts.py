@@ -251,6 +251,8 @@ def test_mjcf_that_is_written_has_the_contacts(cone):
     """Of a URDF with contacts: MuJoCo's accelerations on the text are ours of the model."""
     model = rd.load_urdf(own("quadruped"), base="floating")
     feet = [rd.Sphere(link, radius=0.03) for link in model.link_names if link.endswith("foot")]
+    model = model.with_frames({"toe": ("front_left_foot", (0.01, 0.02, -0.03))})  # a link without mass
+    feet.insert(1, rd.Sphere("toe", radius=0.01))
     contacts = [rd.Contact(foot, rd.Plane(), friction=0.6, solref=(0.03, 1.0)) for foot in feet]
     model = model.with_contacts(contacts, cone=cone, impratio=2.0, dry_friction=False)
     text = model.to_mjcf()

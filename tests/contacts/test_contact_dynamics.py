@@ -252,8 +252,12 @@ def test_wrong_values_are_refused_by_name():
     ):
         with pytest.raises(rd.ArgumentError, match=f"^{named}: got"):
             call()
+    with pytest.raises(rd.UnavailableError, match=r"^with_contacts: .* 251 bodies.*at most 250"):
+        rd.random_tree(251, seed=0).with_contacts([])
     zero = np.zeros(model.nv)
     dyn = rd.Dynamics(model)
+    with pytest.raises(rd.UnavailableError, match=r"^limits: got 'effort' .*effort_limit"):
+        dyn.step(q, zero, zero, limits="effort")
     with pytest.raises(rd.ArgumentError, match="has no contacts"):
         rd.Dynamics(model, contacts=()).contact_forward_dynamics(q, zero, zero)
     with pytest.raises(rd.ArgumentError, match="dt: got 0"):
@@ -267,6 +271,7 @@ def test_wrong_values_are_refused_by_name():
     for refused in (
         lambda: dyn.step(q, zero, zero, integrator="rk4"),
         lambda: dyn.step(q, zero, zero, limits="velocity"),
+        lambda: dyn.step(q, zero, zero, limits="position"),
         lambda: dyn.step(q, zero, zero, V0=np.zeros(6)),
         lambda: dyn.step_gradient(q, zero, zero),
         lambda: dyn.rollout_vjp(q, zero, zero, steps=3, q_weight=zero),

@@ -132,12 +132,19 @@ def _step_with_contacts(dyn: Dynamics, given: tuple[str, ...], integrator: str, 
         UnavailableError: contacts do not support an argument.
     """
     require_contacts(dyn, "a step")
-    what = next((f"{name}: got some" for name in given if name not in WITH_CONTACTS), None)
-    what = f"limits: got {limits[0]!r}" if limits else what
-    if what is not None:
+    if limits:
+        instead = {
+            "effort": "tau within model.effort_limit, or a policy that keeps to it",
+            "position": "(): limits of positions are rows of the contacts (limits=True of with_contacts)",
+        }
         raise UnavailableError(
-            f"{what} for a robot with contacts; wanted {', '.join(each for each in WITH_CONTACTS)} and gravity alone: "
-            "limits of positions are rows of the contacts, and a policy drives joints"
+            f"limits: got {limits[0]!r} for a robot with contacts; wanted {instead.get(limits[0], '()')}"
+        )
+    strange = next((name for name in given if name not in WITH_CONTACTS), None)
+    if strange is not None:
+        raise UnavailableError(
+            f"{strange}: got some for a robot with contacts; wanted {', '.join(WITH_CONTACTS)} and gravity alone: tau "
+            "or a policy drives joints"
         )
     if integrator not in STEPS:
         raise UnavailableError(
