@@ -22,6 +22,11 @@ WELDED = """<body pos="0 0 .1"><freejoint/><geom type="box" size=".1 .1 .02" mas
 <geom type="box" size=".02 .02 .1" pos="0 0 -.05" mass=".3"/><body pos="0 0 -.1"><geom size=".03" mass=".01"/></body>
 </body></body>"""
 
+TURNED = BALLS.format(low='condim="6" friction=".8 .02 .01"', high='condim="4" friction=".5 .03 0"') + (
+    """<body pos=".5 0 .05" euler="3 2 50"><freejoint/>
+    <geom type="box" size=".1 .07 .05" condim="6" contype="2" conaffinity="1"/></body>"""
+)
+
 
 def scene(body, option="", extra="", floor=""):
     return f"""<mujoco><compiler autolimits="true"/><option timestep=".002" {option}/><worldbody>
@@ -41,6 +46,8 @@ SCENES = {
     ),
     "of a body behind a fixed joint": scene(WELDED),
     "elliptic": scene(BALLS.format(low="", high='condim="1"'), 'cone="elliptic" impratio="10"'),
+    "friction against turning and rolling": scene(TURNED),
+    "elliptic friction against turning and rolling": scene(TURNED, 'cone="elliptic" impratio="3"'),
     "connect": scene(
         '<body name="a" pos="0 0 .04"><freejoint/><geom size=".05" mass="1"/></body>'
         '<body name="b" pos=".2 0 .1"><freejoint/><geom type="box" size=".05 .03 .02" mass="1"/></body>',
@@ -155,7 +162,6 @@ def test_accelerations_are_mujocos(name):
 
 SCALED = '<weld body1="bl" body2="bh" torquescale="2"/>'
 UNSUPPORTED = [
-    (BALLS.format(low='condim="4"', high=""), "", "", "condim 4"),
     (BALLS.format(low="", high=""), 'noslip_iterations="2"', "", "noslip iterations"),
     ('<body><freejoint/><geom type="ellipsoid" size=".05 .04 .03"/></body>', "", "", "ellipsoid"),
     (BALLS.format(low="", high=""), "", f"<equality>{SCALED}</equality>", "torquescale"),

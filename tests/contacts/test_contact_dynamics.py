@@ -234,7 +234,9 @@ def test_wrong_values_are_refused_by_name():
         ("solimp", {"solimp": (0.9, 0.95)}),
         ("solimp", {"solimp": (0.9, 0.95, 0.001, 0.5, 2.3)}),
         ("margin", {"margin": -1.0}),
-        ("condim", {"condim": 4}),
+        ("condim", {"condim": 5}),
+        ("torsional", {"torsional": -1.0}),
+        ("rolling", {"rolling": (0.1, 0.2, 0.3)}),
     ):
         with pytest.raises(rd.RobodynError, match=f"Contact.{named}: got"):
             rd.Contact(foot, floor, **wrong)

@@ -164,7 +164,7 @@ class Rows:
             origin = self._pose(one if one >= 0 else other)
             about: Vec3 = (origin[3], origin[7], origin[11])
             wrenches = [
-                [_wrench(sub(slot.point, about), axis) for axis in (slot.n, slot.t1, slot.t2)[: pairs[k].condim]]
+                _wrenches(sub(slot.point, about), (slot.n, slot.t1, slot.t2), pairs[k].condim)
                 for _, k, slot in numbered
             ]
             basis = self._relative(one, other)
@@ -241,14 +241,15 @@ class Rows:
         R = regularisation(softness, pair.condim, friction[0], options)
         return Member(self._cost(pair.condim, friction, R, gap), combines, targets)
 
-    def _friction(self, k: int) -> tuple[Any, Any]:
-        """Coefficients of friction of contact k along both tangents."""
+    def _friction(self, k: int) -> tuple[Any, ...]:
+        """Coefficients of friction of contact k along both tangents, and against turning."""
+        pair = self._contacts.pairs[k]
         if "contact_friction" not in self._given:
-            return self._contacts.pairs[k].friction
+            return (*pair.friction, *pair.turning)
         mu = np.maximum(self._given["contact_friction"][k], LEAST_FRICTION)
-        return mu, mu
+        return mu, mu, *pair.turning
 
-    def _cost(self, condim: int, friction: tuple[Any, Any], R: Any, gap: Any) -> Cost:
+    def _cost(self, condim: int, friction: Sequence[Any], R: Any, gap: Any) -> Cost:
         D = _stiffness(R, gap)
         if condim == 1:
             return OneSided(D)
@@ -419,6 +420,13 @@ def _sum(terms: Any) -> Any:
         if not is_zero(each):
             total = total + each
     return total
+
+
+def _wrenches(arm: Vec3, axes: tuple[Vec3, Vec3, Vec3], condim: int) -> list[dict[int, Any]]:
+    """What a motion (w, v) contributes to the residuals of a contact at `arm`: velocities along the normal and the
+    tangents, then angular velocities about them."""
+    along = [_wrench(arm, axis) for axis in axes[:condim]]
+    return along + [{k: x for k, x in enumerate(axis) if not is_zero(x)} for axis in axes[: max(condim - 3, 0)]]
 
 
 def _wrench(arm: Vec3, axis: Vec3) -> dict[int, Any]:

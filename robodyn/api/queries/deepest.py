@@ -40,14 +40,16 @@ class Deepest:
     degree of freedom whether it moves the first shape (1), the second (-1), or both or none (0).
 
     Raises:
-        UnavailableError: joints mimic others, or elliptic contacts with and without friction are mixed.
+        UnavailableError: joints mimic others, contacts of condim 4 or 6, or elliptic ones with and without friction.
     """
 
     def __init__(self, model: Model, bounding: float) -> None:
         contacts = contacts_of(model, "max_contacts")
         mixed = len({pair.condim for pair in contacts.pairs}) > 1
-        if model.has_mimic or (mixed and contacts.cone == "elliptic"):
-            why = "mimicking joints" if model.has_mimic else "elliptic contacts with and without friction"
+        turns = max(pair.condim for pair in contacts.pairs) > 3
+        if model.has_mimic or turns or (mixed and contacts.cone == "elliptic"):
+            why = "contacts of condim 4 or 6" if turns else "elliptic contacts with and without friction"
+            why = "mimicking joints" if model.has_mimic else why
             raise UnavailableError(
                 f"max_contacts: {quoted(model.name)} has {why}; wanted none, or max_contacts=None, for all slots"
             )

@@ -66,10 +66,11 @@ class Rows(NamedTuple):
 
 
 class _Parameters(NamedTuple):
-    """Parameters of a contact, with friction along both tangents. `gap`: widens detection only."""
+    """Parameters of a contact. `friction`: along both tangents, about the normal and both tangents. `gap`: widens
+    detection only."""
 
     condim: int
-    friction: Pair
+    friction: tuple[float, float, float, float, float]
     solref: Pair
     solimp: Solimp
     margin: float
@@ -172,10 +173,6 @@ class _Reader:
         for g in (one, other):
             if a.any("geom_adhesion", g) or a.any("geom_surfacevel", g):
                 self._left_out.append((f"geom {self._named(g)}", "adhesion or surface velocity"))
-        if given.condim not in (1, 3):
-            self._left_out.append(
-                (subject, f"friction against turning (condim {given.condim}); condim 3 is in its place")
-            )
         if (given.margin or given.gap) and not self._summed:
             self._left_out.append((subject, "margins and gaps of a MuJoCo before 4.0"))
         kinds = self._kinds[one], self._kinds[other]
@@ -185,8 +182,8 @@ class _Reader:
             return None
         weight = float(a["body_invweight0"][bodies, 0].sum())
         return Contact(
-            self._shape(other), self._shape(one), given.friction, given.solref, given.solimp, given.margin,
-            1 if given.condim == 1 else 3, given.solreffriction, weight,
+            self._shape(other), self._shape(one), given.friction[:2], given.solref, given.solimp, given.margin,
+            given.condim, given.solreffriction, weight, given.friction[2], given.friction[3:],
         )  # fmt: skip
 
     def _moves(self, bodies: Sequence[int]) -> bool:
@@ -213,7 +210,7 @@ class _Reader:
             self._left_out.append((f"pair {p}", "adhesion"))
         return _Parameters(
             int(a["pair_dim"][p]),
-            (float(friction[0]), float(friction[1])),
+            tuple(map(float, friction)),  # type: ignore[arg-type]
             _solref(solref),
             self._solimp(f"pair_solimp[{p}]", a["pair_solimp"][p]),
             float(a["pair_margin"][p]),
@@ -228,7 +225,7 @@ class _Reader:
         first, second = a["geom_priority"][pair].tolist()
         if first != second:
             pair = [one if first > second else other]
-        friction, share = float(a["geom_friction"][pair, 0].max()), 1.0
+        (slide, spin, roll), share = a["geom_friction"][pair].max(axis=0).tolist(), 1.0
         if len(pair) == 2:
             weights = a["geom_solmix"][pair]
             small = weights < _TINY
@@ -238,7 +235,7 @@ class _Reader:
             mixed[0] = a["geom_solref"][pair].min(axis=0)
         return _Parameters(
             int(a["geom_condim"][pair].max()),
-            (friction, friction),
+            (slide, slide, spin, roll, roll),
             _solref(mixed[0]),
             self._solimp(f"geoms {self._named(one)} and {self._named(other)}", mixed[1]),
             margin,

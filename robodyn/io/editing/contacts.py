@@ -114,6 +114,8 @@ def _pair(model: Model, k: int, contact: Contact, weights: _Weights) -> ContactP
         contact.first.geometry,
         contact.second.geometry,
         contact.friction,
+        contact.torsional,
+        contact.rolling,
         contact.solreffriction,
         contact.condim,
     )
