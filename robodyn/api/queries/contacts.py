@@ -64,8 +64,9 @@ class ContactQueries(Core):
         """(qdd, f): accelerations (..., nv), and contact forces (..., n_slots, 3) along the normal and both tangents of
         each slot, N, on the first shape.
 
-        Torques of condim 4 and 6 act, but are no part of f. Contacts are MuJoCo's: accelerations minimise a convex cost of soft rows (docs/contacts.md). States that do not
-        converge are named by a `robodyn.ConvergenceWarning`; they have the best accelerations that were found.
+        Contacts are MuJoCo's: accelerations minimise a convex cost of soft rows (docs/contacts.md). States that do not
+        converge are named by a `robodyn.ConvergenceWarning`; they have the best accelerations that were found. Torques
+        of condim 4 and 6 act, but are no part of f.
 
         Args:
             dt: the time step in s, of which twice bounds time constants from below (`refsafe`).
