@@ -187,6 +187,30 @@ def test_what_contacts_cannot_do_is_refused_by_name_or_left_out_with_a_finding(b
     assert any(each.code == "mjcf-contact" and named in str(each) for each in model.report)
 
 
+def test_height_fields_are_where_mujoco_has_them():
+    """A sphere whose centre is where a ray meets MuJoCo's field is as deep in ours as its radius."""
+    rng = np.random.default_rng(0)
+    elevation = " ".join(map(str, rng.uniform(0.0, 1.0, 48)))
+    field = f'<asset><hfield name="h" nrow="8" ncol="6" size="1.2 1.6 .2 .1" elevation="{elevation}"/></asset>'
+    geom = '<geom type="hfield" hfield="h" pos=".1 .2 -.05" euler="5 0 20"/>'
+    text = scene(f'{geom}<body pos="0 0 9"><freejoint/><geom size=".08"/></body>', extra=field)
+    m = mujoco.MjModel.from_xml_string(text)
+    d, model = mujoco.MjData(m), rd.load_mjcf(m, contacts=True)
+    mujoco.mj_forward(m, d)
+    (k,) = [k for k, pair in enumerate(model.contacts.pairs) if "height field" in pair.kinds]
+    assert [each.severity for each in model.report if "height field" in each.message and k >= 0][-1] == "info"
+    q = np.tile(model.neutral(), (100, 1))
+    q[:, :2] = rng.uniform(-0.6, 0.6, (100, 2))
+    q[:, 2] = [
+        3.0 - mujoco.mj_rayHfield(m, d, 1, np.array([*at, 3.0]), np.array([0.0, 0.0, -1.0]), None) for at in q[:, :2]
+    ]
+    assert np.ptp(q[:, 2]) > 0.1
+    assert np.abs(rd.Dynamics(model).contact_distances(q)[:, k] + 0.08).max() < 1e-7
+    wide = text.replace('nrow="8" ncol="6"', 'nrow="300" ncol="300"').replace(elevation, "0 " * 90_000)
+    with pytest.raises(rd.UnavailableError, match="selections"):
+        rd.load_mjcf(wide, contacts=True)
+
+
 def test_filters_of_pairs_are_mujocos():
     """Parents, bodies without joints between, collision groups, excluded bodies."""
     text = scene(
