@@ -158,3 +158,24 @@ def test_wrong_parameters_are_refused_by_name():
     rubbing = rd.Dynamics(model.with_contacts([], dry_friction=False), joint_forces=("friction",))
     with pytest.raises(rd.ArgumentError, match="joint_forces"):
         rubbing.step(q, zero, zero)
+
+
+def test_damping_with_that_of_actuators_makes_implicitfast_steps():
+    """D of implicitfast has kv of actuators, through their gears: damping that is added is the same."""
+    actuators = '<actuator><velocity joint="a" kv="3" gear="2"/><position joint="b" kp="40" kv="1.5"/></actuator>'
+    m = mujoco.MjModel.from_xml_string(
+        f"""<mujoco><option timestep="0.004" integrator="implicitfast" tolerance="0" iterations="100"/><worldbody>
+        <geom type="plane" size="9 9 .1"/><body pos="0 0 .2"><joint name="a" axis="0 1 0" damping=".1"/>
+        <geom type="capsule" fromto="0 0 0 .3 0 0" size=".03"/><body pos=".3 0 0"><joint name="b" axis="0 .6 .8"/>
+        <geom type="capsule" fromto="0 0 0 .3 0 0" size=".03"/></body></body></worldbody>{actuators}</mujoco>"""
+    )
+    d, model = mujoco.MjData(m), rd.load_mjcf(m, contacts=True)
+    dyn, q, qd, kv = rd.Dynamics(model), np.array([0.3, -0.2]), np.array([0.5, -3.0]), np.array([3.0 * 2.0**2, 1.5])
+    d.qpos[:], d.qvel[:], d.ctrl[:] = q, qd, (0.4, 0.1)
+    touched = 0
+    for _ in range(150):
+        tau = np.array([3.0 * 2.0 * d.ctrl[0], 40.0 * (d.ctrl[1] - q[1])])
+        q, qd = dyn.step(q, qd, tau, 0.004, integrator="mujoco", damping=model.damping + kv)
+        mujoco.mj_step(m, d)
+        touched += d.ncon > 0
+    assert touched > 50 and np.abs(q - d.qpos).max() < 1e-11 and np.abs(qd - d.qvel).max() < 1e-10
