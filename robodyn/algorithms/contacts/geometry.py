@@ -235,6 +235,22 @@ def _rod_rod(first: Rod, second: Rod) -> list[Slot]:
     return [near, other._replace(dist=select(parallel, other.dist, APART))]
 
 
+def _ball_can(ball: Ball, can: Can) -> list[Slot]:
+    """The nearest point of the side, of a cap, or of a rim."""
+    half, v = np.sqrt(can.hh), sub(ball.c, can.c)
+    axis = scale(1.0 / half, can.h)
+    x = dot(axis, v)
+    across, up = sub(v, scale(x, axis)), scale(sign(x), axis)
+    aside = _direction(across, can.x)
+    beside, above = length_of(dot(across, across)) - can.r, abs(x) - half
+    corner = add(scale(beside, aside), scale(above, up))
+    flat = pick(above - beside, (above, *up), (beside, *aside))
+    outside = np.minimum(above, beside)
+    d, *out = pick(outside, (length_of(dot(corner, corner)), *_direction(corner, aside)), flat)
+    d, n = d - ball.r, scale(-1.0, (out[0], out[1], out[2]))
+    return [Slot(d, along(ball.c, ball.r + 0.5 * d, n), n, *tangents(n))]
+
+
 def _ball_brick(ball: Ball, box: Brick) -> list[Slot]:
     d, n = point_box(rotate(box.E, sub(ball.c, box.c)), box.b)
     d, n = d - ball.r, scale(-1.0, rotate_back(box.E, n))
@@ -412,6 +428,7 @@ _FORMULAS: dict[tuple[type[Body], type[Body]], Callable[..., list[Slot]]] = {
     (Field, Rod): _field_rod,
     (Ball, Ball): lambda first, second: [_balls(first.c, first.r, second.c, second.r, _X)],
     (Ball, Rod): _ball_rod,
+    (Ball, Can): _ball_can,
     (Ball, Brick): _ball_brick,
     (Rod, Rod): _rod_rod,
     (Rod, Brick): _rod_brick,

@@ -49,6 +49,7 @@ SLOTS = {
     ("height field", "capsule"): 3,
     ("sphere", "sphere"): 1,
     ("sphere", "capsule"): 1,
+    ("sphere", "cylinder"): 1,
     ("sphere", "box"): 1,
     ("capsule", "capsule"): 2,
     ("capsule", "box"): 2,
