@@ -92,6 +92,9 @@ PAUSE_SECONDS, YIELDS = 5e-6, 100
 microseconds in all, longer than the gap between the calls of a busy loop."""
 RELEASE_NS, RELEASE_ROWS = 10_000.0, 64
 """Nanoseconds of work, and rows, from which a quick call lets other Python threads run."""
+REPEATED_ROWS = 128
+"""States whose iterations begin together (`robodyn.engines.cpu.repeated`): some tens of vectors, of whose arrays the
+second-level cache has room for a few."""
 KEPT_WORKSPACES, MAX_SCRATCH = 2, 1 << 26
 """Workspaces of each size that an engine keeps, and most bytes of scratch memory that quick calls keep, all threads."""
 LARGE_MATRIX, FEW_STATES, FEW_PAIRS = 512, 1 / 4, 1 / 16

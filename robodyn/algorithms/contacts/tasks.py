@@ -15,7 +15,7 @@ from robodyn.algorithms.joint_limits import linear_dofs
 from robodyn.algorithms.manifold import joint_by_joint, scalars
 from robodyn.algorithms.relative_motion import OfLink
 from robodyn.algorithms.rnea import rnea
-from robodyn.algorithms.tasks import ScalarTask, Sized
+from robodyn.algorithms.tasks import Iterations, Repeated, ScalarTask, Sized
 from robodyn.core.contacts.kinds import Contacts
 from robodyn.core.integrators import mujoco
 from robodyn.core.model import Model
@@ -72,6 +72,27 @@ def contact_step(model: Model, bounding: float, integrator: str, damped: bool, i
     `integrator`: one of `STEPS`. `damped`: True if joints are damped by the model's coefficients. `inputs`: also "dt".
     """
     return _step(_contacts(model).n_slots, bounding, integrator, damped, _in_order(inputs))
+
+
+@lru_cache(maxsize=256)
+def by_blocks(first: ScalarTask, again: ScalarTask, results: tuple[str, ...], most: int) -> Repeated:
+    """Some of the results after as many blocks of iterations as a state needs.
+
+    `first`, `again`: the same task without and with "qdd". `most`: iterations, see `most_iterations`.
+    """
+    outputs = {name: first.outputs[name] for name in results}
+    return Repeated(
+        f"{first.name}_{most}_{'_'.join(results)}",
+        first.given,
+        outputs,
+        first.text,
+        one_program=True,
+        first=first,
+        again=again,
+        start="qdd",
+        error="error",
+        most=max(0, -(-(most - FIRST_BLOCK) // NEXT_BLOCK)),
+    )
 
 
 def _contacts(model: Model) -> Contacts:
@@ -160,7 +181,7 @@ def _task(n_slots: int, bounding: float, iterations: int, inputs: tuple[str, ...
         return _task(n_slots, bounding, iterations, _in_order(names))
 
     least = _least if "points" in inputs else None
-    return ScalarTask(name, _given(inputs, n_slots), outputs, text, of, least=least, one_program=True)
+    return Iterations(name, _given(inputs, n_slots), outputs, text, of, least=least, one_program=True)
 
 
 @lru_cache(maxsize=256)
@@ -185,7 +206,7 @@ def _step(n_slots: int, bounding: float, integrator: str, damped: bool, inputs: 
     outputs = {"q_next": Sized(("nq",)), "qd_next": Sized(("nv",)), "qdd": Sized(("nv",)), "error": Sized(())}
     name = "_".join(("contact", integrator, *inputs, repr(bounding), *(("damped",) if damped else ())))
     least = _least if "points" in inputs else None
-    return ScalarTask(name, _given(inputs, n_slots), outputs, text, least=least, one_program=True)
+    return Iterations(name, _given(inputs, n_slots), outputs, text, least=least, one_program=True)
 
 
 _Given: TypeAlias = Mapping[str, Sequence[Any]]
