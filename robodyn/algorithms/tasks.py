@@ -753,6 +753,11 @@ class Iterations(ScalarTask):
 
     recurrent: ClassVar[bool] = True
 
+    @property
+    def budget(self) -> str:
+        """That of gradients if operations are known without a trace."""
+        return "iterations" if self.least is None else "gradient"
+
 
 @dataclass(frozen=True, eq=False)
 class Repeated(ScalarTask):

@@ -19,6 +19,7 @@ MAX_OPERATIONS = {
         "step": 64_000,
         "part of a step": 24_000,
         "gradient": 300_000,
+        "iterations": 130_000,
     },
     "llvm": {
         "query": 64_000,
@@ -27,6 +28,7 @@ MAX_OPERATIONS = {
         "step": 24_000,
         "part of a step": 24_000,
         "gradient": 64_000,
+        "iterations": 100_000,
     },
 }
 """Most operations of one program, by backend and use. A program runs two to three times as fast as loops. But making it

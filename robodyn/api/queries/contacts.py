@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from robodyn.algorithms.contacts.tasks import by_blocks, contact_task, most_iterations
+from robodyn.algorithms.contacts.tasks import by_blocks, contact_task, most_blocks
 from robodyn.algorithms.tasks import Repeated, ScalarTask
 from robodyn.api.queries.call import Call
 from robodyn.api.queries.core import Core
@@ -246,7 +246,7 @@ class Solver:
     def by_blocks(self, inputs: tuple[str, ...], results: tuple[str, ...]) -> Repeated:
         """The task for these inputs and results."""
         first, again = self.task(inputs), self.task((*inputs, "qdd"))
-        return by_blocks(first, again, results, most_iterations(self.contacts))
+        return by_blocks(first, again, results, most_blocks(self.contacts))
 
 
 def require_contacts(dyn: Core, what: str) -> Contacts:
