@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import robodyn as rd
-from robodyn.algorithms.contacts.tasks import FIRST_BLOCK, NEXT_BLOCK, most_iterations
+from robodyn.algorithms.contacts.tasks import block_lengths, most_iterations
 from robodyn.internals.arguments import Array
 from tests.bench.runner import Page, Run
 from tests.bench.shared import robot
@@ -146,15 +146,12 @@ def _measured(name: str, make: Callable[..., rd.Model], options: dict[str, Any],
     us |= {key: took[key] / 1e3 / _LONG for key in ("rollout", "few")}
     ns = {dtype: took[dtype] / BATCH for dtype in _DTYPES}
     touching = float((dyn.contact_distances(states[0]) < 0.0).sum(axis=1).mean())
-    left = [_left(make(**options, iterations=n), forces, states) for n in range(FIRST_BLOCK, _most(model), NEXT_BLOCK)]
-    iterations = FIRST_BLOCK + NEXT_BLOCK * sum(left)
+    assert model.contacts is not None
+    (first, again), most = block_lengths(model.contacts), most_iterations(model.contacts)
+    left = [_left(make(**options, iterations=n), forces, states) for n in range(first, most, again)]
+    iterations = first + again * sum(left)
     slots = len(dyn.contact_distances(one[0]))
     return Case(name, slots, touching, left[0], iterations, ns, took["mujoco"] / BATCH, us)
-
-
-def _most(model: rd.Model) -> int:
-    assert model.contacts is not None
-    return most_iterations(model.contacts)
 
 
 def _left(model: rd.Model, forces: tuple[str, ...], states: tuple[Array, Array, Array]) -> float:

@@ -112,7 +112,7 @@ def _known(run: Run, arguments: Mapping[str, Any], every: int, wrt: tuple[str, .
     arrays |= {"added_q": q[-2::-1], "added_qd": qd[-2::-1]}
     sizes = {name: run.given[name].shape[2:] for name in names}
     arrays |= {f"by_{name}": np.empty((steps, batch, *size), dyn.dtype)[::-1] for name, size in sizes.items()}
-    table = cast(Any, dyn.engine).backward_table(task, arrays, batch)
+    table = cast(Any, dyn.engine).table_of_task(task, arrays, batch)
     if table is None:
         return None
     coordinates = None if _is_plain(model) else Coordinates(model, np, lambda array: _constant(array, dyn.dtype))

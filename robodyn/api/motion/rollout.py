@@ -13,22 +13,19 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn.algorithms.contacts.tasks import STEPS
 from robodyn.api.motion.causes import causes
 from robodyn.api.motion.fast_rollouts import Begun, FastRollouts
 from robodyn.api.motion.policy import Policy
 from robodyn.api.motion.result import Rollout
 from robodyn.api.motion.run import Run, memory_for
-from robodyn.api.motion.step_spec import forces_given, step_solver
+from robodyn.api.motion.step_spec import forces_given
 from robodyn.api.motion.unused import warn_of_unused_forces
 from robodyn.api.queries.call import Call
-from robodyn.api.queries.contacts import prepared as prepared_state
 from robodyn.api.queries.fast_path import FAST_ROLLOUTS
 from robodyn.core.integrators import INTEGRATORS
 from robodyn.internals import strict_types
@@ -111,9 +108,6 @@ def step(
     out: Any,
 ) -> tuple[Array, Array]:
     """The state after one step (see `Dynamics.step`)."""
-    quick = _quick_step(dyn, (q, qd, tau), dt, integrator, given, limits, out)
-    if quick is not None:
-        return quick
     run = _one_step(dyn, q, qd, tau, dt, integrator, given, limits)
     leading, model = run.start.leading, dyn.model
     targets = run.outputs(out, {"q": (*leading, model.nq), "qd": (*leading, model.nv)})
@@ -127,30 +121,6 @@ def step(
         raise KeyboardInterrupt
     run.warn_of_contacts("step")
     return _handed_out(run, "step", [slab[1] for slab in states], targets, "state after it")
-
-
-def _quick_step(
-    dyn: Dynamics,
-    state: tuple[Any, Any, Any],
-    dt: Any,
-    integrator: Any,
-    given: Mapping[str, Any],
-    limits: Any,
-    out: Any,
-) -> tuple[Array, Array] | None:
-    """One state's step with contacts by a call that is kept; None for all others."""
-    model = dyn.model
-    if model.contacts is None or model.contacts.crowded or out is not None or limits != () or type(dt) is not float:
-        return None
-    if type(integrator) is not str or integrator not in STEPS or not 0.0 < dt < math.inf:
-        return None
-    if dyn._leaves_forces or [each for each in given.values() if each is not None]:
-        return None  # the long way warns of forces that are left out
-    key, wanted = (integrator, model.contacts.bounding(dt)), ("q_next", "qd_next")
-    found = prepared_state(dyn, key, partial(step_solver, dyn, integrator, dt), state, False, wanted, dt)
-    if found is None or not all(math.isfinite(np.vdot(each, each)) for each in found):
-        return None
-    return found
 
 
 def step_gradient(

@@ -17,9 +17,8 @@ import numpy as np
 
 from robodyn.algorithms.dual_numbers import Differentiable, Slopes, step_gradient
 from robodyn.algorithms.joint_limits import dof_of_coordinates, inertia_moved, limits_of, linear_dofs
-from robodyn.algorithms.tasks import COEFFICIENTS, ScalarTask, StepGradient, Task
+from robodyn.algorithms.tasks import COEFFICIENTS, Repeated, ScalarTask, Step, StepGradient, Task
 from robodyn.api.motion.built_in_steps import NOT_NEGATIVE, STEADY, nearly_unit
-from robodyn.api.motion.contact_loop import ContactLoop
 from robodyn.api.motion.policy import BuiltInStep, Policy, PolicyLoop, Stop, follow, tau_of
 from robodyn.api.motion.step_spec import (
     FORWARD_DYNAMICS,
@@ -364,21 +363,20 @@ class Run:
         them. It answers only calls with finite numbers. `steps`: as of `CpuEngine.stepping`. None if the engine has
         none."""
         make = getattr(self.engine, "stepping", None)
-        arrays = ("q", "qd", *names, *(("tau",) if "tau" not in names else ()))
-        if make is None or self.dyn.model.contacts is not None:
+        arrays, contacts = ("q", "qd", *names, *(("tau",) if "tau" not in names else ())), self.dyn.model.contacts
+        if make is None or (contacts is not None and contacts.crowded):
             return None
-        return make(self.step, arrays, self.dt, steps=steps, steady=STEADY, nonnegative=NOT_NEGATIVE)
+        step: Step | Repeated = self.step
+        single = self.start.batch == 1
+        if contacts is not None:
+            inputs = tuple(name for name in (*arrays, "dt") if name in ("q", "qd", *WITH_CONTACTS, "dt"))
+            step = self._solver.by_blocks(inputs, ("q_next", "qd_next"))
+        return make(step, arrays, self.dt, single=single, steps=steps, steady=STEADY, nonnegative=NOT_NEGATIVE)
 
-    def _loop(self, q: Array, qd: Array, inputs: Mapping[str, Array]) -> PolicyLoop | ContactLoop | None:
-        """The steps of a window, one program each. None if the engine has none."""
-        contacts, make = self.dyn.model.contacts, getattr(self.engine, "loop_table", None)
-        if contacts is not None and q.size and self.engine.normalizes and not contacts.crowded:
-            given = {name: array for name, array in inputs.items() if name in WITH_CONTACTS}
-            given["dt"] = self._lengths[None]
-            with memory_for(self.start.batch):
-                steps = ContactLoop(self._solver, (q, qd), given, self.converged, self.policy is not None)
-            return steps if steps.works else None
-        if make is None or not q.size or contacts is not None or self.policy is None:
+    def _loop(self, q: Array, qd: Array, inputs: Mapping[str, Array]) -> PolicyLoop | None:
+        """The steps of a window under a policy, one program each. None if the engine has none."""
+        make = getattr(self.engine, "loop_table", None)
+        if make is None or not q.size or self.dyn.model.contacts is not None or self.policy is None:
             return None
         tau = self.library.xp.empty((1, self.start.batch, self.dyn.model.nv), self.dyn.dtype)
         given = {**{name: array[:1] for name, array in inputs.items()}, "tau": tau}
@@ -416,6 +414,22 @@ class Run:
             results = {"q_next": q[1], "qd_next": qd[1]}
             solution = self._solver.solve({**inputs, "dt": self._lengths}, results)
         self.converged &= solution.converged | ~solution.finite
+
+    def _ran_contacts(self, states: tuple[Array, Array], given: Mapping[str, Array]) -> bool:
+        """Run steps with contacts by one program. False if the engine has none."""
+        (q, qd), batch, contacts = states, self.start.batch, self.dyn.model.contacts
+        repeat = getattr(self.engine, "repeat", None)
+        if repeat is None or contacts is None or contacts.crowded or not q.size:
+            return False
+        inputs = {name: array for name, array in given.items() if name in WITH_CONTACTS}
+        inputs |= {"q": q[:-1], "qd": qd[:-1], "dt": self._lengths[None]}
+        task = self._solver.by_blocks(tuple(inputs), ("q_next", "qd_next", "error"))
+        with memory_for(batch):
+            error = np.zeros((len(q) - 1, batch), q.dtype)
+            if not repeat(task, {**inputs, "q_next": q[1:], "qd_next": qd[1:], "error": error}, batch):
+                return False
+        self.converged &= ~(error > task.tolerance(error.dtype)).any(axis=0)
+        return True
 
     @cached_property
     def _solver(self) -> Solver:
@@ -473,7 +487,7 @@ class Run:
     def _ran_time_loop(self, states: tuple[Array, Array], given: Mapping[str, Array]) -> bool:
         """Run the steps by the engine's time loop. False if it has none for them."""
         if self.dyn.model.contacts is not None:
-            return False
+            return self._ran_contacts(states, given)
         with memory_for(self.start.batch):
             return isinstance(self.engine, TimeLoops) and self.engine.march(self.step, states, given, self.dt)
 

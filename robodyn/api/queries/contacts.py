@@ -4,34 +4,108 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from robodyn.algorithms.contacts.tasks import FIRST_BLOCK, NEXT_BLOCK, contact_task, most_iterations
+from robodyn.algorithms.contacts.tasks import by_blocks, contact_task, most_blocks
 from robodyn.algorithms.poses import is_pose, rotation_of
-from robodyn.algorithms.tasks import COEFFICIENTS, ScalarTask
+from robodyn.algorithms.tasks import COEFFICIENTS, Repeated, ScalarTask
 from robodyn.api.queries.call import Call, against_gravity
 from robodyn.api.queries.core import Core
 from robodyn.api.queries.deepest import deepest_of
+from robodyn.api.queries.fast_path import WORD_BITS, FastPath, built_in
 from robodyn.core.contacts.kinds import Contacts
 from robodyn.core.model import Model
 from robodyn.engines.protocol import Engine
 from robodyn.internals.arguments import Array, finite_real, require_finite, rows_named
+from robodyn.internals.cached import with_fast_path
 from robodyn.internals.errors import ArgumentError, ConvergenceWarning, UnavailableError
 from robodyn.internals.messages import brief, quoted, users_line
 from robodyn.internals.records import dataclass
+
+if TYPE_CHECKING:
+    from robodyn.engines.cpu.native.answers import Answers
+    from robodyn.engines.cpu.native.entry import Argument
 
 _ENGINES = ("reference", "cpu")
 _STATE = ("q", "qd", "tau")
 OF_CONTACTS = ("contact_friction", "ground_pose")
 """Parameters of contacts that can be inputs of a state."""
+_ARRAYS = (*_STATE, "f_ext", "inertia", "dV0")
+_CHECKED = (*COEFFICIENTS, "gravity", *OF_CONTACTS)
+"""Inputs whose values are checked or turned into others: the method answers for them."""
 Arrays: TypeAlias = dict[str, Array]
-_KEPT, _MOST_KEPT = "_contact_calls", 8
-"""Where a `Dynamics` keeps its prepared calls, and how many: one for each task and time step."""
+
+
+class _FastDynamics(FastPath):
+    """The function behind a built-in `contact_forward_dynamics`: it answers other calls by the method, and learns."""
+
+    def __init__(self, dyn: Any, method: Callable[..., Any]) -> None:
+        super().__init__(dyn, method, dyn.dtype)
+        self._asked: set[Any] = set()
+        self._lengths: dict[float, int] = {}
+
+    def calls(self, given: Mapping[str, Any]) -> tuple[tuple[str, ...], float] | None:
+        """The arrays that are given, and the time step; None where the method must answer."""
+        dt, contacts = given.get("dt", self.defaults["dt"]), self.__self__.model.contacts
+        if contacts is None or contacts.crowded or type(dt) is not float or not 0.0 < dt < math.inf:
+            return None
+        if any(given.get(name) is not None for name in _CHECKED):
+            return None
+        if len(self._lengths) < 1 << WORD_BITS:
+            self._lengths.setdefault(dt, len(self._lengths))
+        return (tuple(name for name in _ARRAYS if given.get(name) is not None), dt) if dt in self._lengths else None
+
+    def answers(self, calls: tuple[tuple[str, ...], float], given: Mapping[str, Any]) -> Answers | None:
+        """Compiled answers, from the second call on; None at the first. Calls whose forces do not converge are left to
+        the method, whatever is checked: their results are not finite."""
+        (names, dt), dyn = calls, self.__self__
+        if calls not in self._asked:
+            self._asked.add(calls)
+            return None
+        if dyn.singularity() is not None:
+            raise UnavailableError("contact_forward_dynamics: no built-in function for a singular mass matrix")
+        task = contact_solver(dyn, dyn.model.contacts.bounding(dt)).by_blocks(names, ("qdd", "f"))
+        single = all(np.size(given[name]) <= math.prod(dyn.argument_shapes[name]) for name in names)
+        damping = dyn.model.damping if "damping" in dyn.joint_forces else None
+        found: Answers = dyn.engine.called(task, _ARRAYS, single=single, check=True, damping=damping)
+        return found
+
+    def argument(self, name: str) -> Argument:
+        """Kind of the argument: an array, `out`, or the time step."""
+        from robodyn.engines.cpu.native.entry import Argument
+
+        if name == "out":
+            return Argument("out")
+        if name == "dt":
+            return Argument("choice", types=(float,), bits=WORD_BITS)
+        return Argument("array", _ARRAYS.index(name), name not in _STATE)
+
+    def number(self, name: str, value: Any) -> int:
+        """Index of a time step."""
+        return self._lengths[value]
+
+    def remember(self, answers: Answers, given: Mapping[str, Any]) -> None:
+        """Let machine code answer calls with these inertias, if they leave a regular mass matrix."""
+        array: Array = np.array(given["inertia"], self._dtype)
+        if not self.__self__._judge.singular(array.astype(np.float64).reshape(-1, *array.shape[-2:])).any():
+            answers.know(array)
+
+
+def _fast_dynamics(dyn: Any, name: str, method: Callable[..., Any]) -> Callable[..., Any] | None:
+    if not dyn.engine.native or dyn.model.contacts is None:
+        return None
+    function = built_in(dyn, name, method, lambda: _FastDynamics(dyn, method))
+    if function is not None:
+        dyn.__dict__[name] = function
+    return function
+
+
+fast_dynamics = with_fast_path(_fast_dynamics)
 
 
 class ContactQueries(Core):
@@ -43,6 +117,7 @@ class ContactQueries(Core):
         UnavailableError: the engine is neither "reference" nor "cpu", or the robot is too large for one program.
     """
 
+    @fast_dynamics
     def contact_forward_dynamics(
         self,
         q: ArrayLike,
@@ -87,22 +162,17 @@ class ContactQueries(Core):
             raise ArgumentError(f"dt: got {brief(dt)}; wanted a time step above 0, in s")
         contacts = require_contacts(self, "contact_forward_dynamics")
         bounding, damped = contacts.bounding(seconds), "damping" in self.joint_forces
-        make = partial(self._contact_solver, bounding)
         others = {
             "f_ext": f_ext, "inertia": inertia, "armature": armature, "damping": damping, "friction": friction,
             "gravity": gravity, "dV0": dV0, "contact_friction": contact_friction, "ground_pose": ground_pose,
         }  # fmt: skip
-        if not contacts.crowded and out is None and all(each is None for each in others.values()):
-            found = prepared(self, ("qdd", bounding), make, (q, qd, tau), damped, ("qdd", "f"))
-            if found is not None:
-                return found
         call = Call(self, {"q": q, "qd": qd, "tau": tau, **others}, tuple(others), out)
         if call.library.on_device:
             raise UnavailableError("contact_forward_dynamics: got arrays on a GPU; wanted NumPy arrays")
         self._take_parameters(call, damped)
         results = call.results({"qdd": (self.model.nv,), "f": (len(contacts.slot_pairs), 3)})
         if call.batch:
-            solution = make().solve(call.inputs, results)
+            solution = contact_solver(self, bounding).solve(call.inputs, results)
             warn_of_rows("contact_forward_dynamics", ~solution.converged & solution.finite, call.leading, contacts)
         return cast(tuple[Array, Array], call.finish(results))
 
@@ -128,9 +198,11 @@ class ContactQueries(Core):
                 own = model.gravity.astype(self.dtype)
                 inputs["dV0"] = against_gravity(np, own, inputs.pop("gravity"), inputs.get("dV0"))
 
-    def _contact_solver(self, bounding: float) -> Solver:
-        contacts = require_contacts(self, "contact_forward_dynamics")
-        return Solver(self.engine, contacts, partial(contact_task, self.model, bounding), bounding)
+
+def contact_solver(dyn: Core, bounding: float) -> Solver:
+    """What answers `contact_forward_dynamics`. `bounding`: `Contacts.bounding` of the time step."""
+    contacts = require_contacts(dyn, "contact_forward_dynamics")
+    return Solver(dyn.engine, contacts, partial(contact_task, dyn.model, bounding), bounding)
 
 
 def require_not_negative(name: str, array: Array) -> None:
@@ -220,10 +292,11 @@ class Solver:
         except UnavailableError as error:
             raise UnavailableError(f"{error}; with max_contacts of with_contacts the deepest slots act alone") from None
 
-    def outputs(self, task: ScalarTask, results: Mapping[str, Array], batch: int, dtype: np.dtype[Any]) -> Arrays:
+    def outputs(self, task: ScalarTask, results: Mapping[str, Array], batch: int) -> Arrays:
         """All outputs of a task: results, and memory for the others."""
+        engine = self.engine
         return {
-            name: results[name] if name in results else np.zeros((batch, *output.shape(self.engine.model)), dtype)
+            name: results[name] if name in results else np.zeros((batch, *output.shape(engine.model)), engine.dtype)
             for name, output in task.outputs.items()
         }
 
@@ -242,54 +315,26 @@ class Solver:
 
     def _solve_by_blocks(self, inputs: Mapping[str, Array], results: Mapping[str, Array]) -> Solution:
         """The same by the program of the task alone."""
-        cold = self.task(tuple(inputs))
-        every = self.outputs(cold, results, len(inputs["q"]), inputs["q"].dtype)
-        self.engine.compose(cold, inputs, every)
-        left = np.flatnonzero(every["error"] > tolerance(inputs["q"].dtype))
-        if left.size:
-            _Rest(self, inputs, every, left.size).solve(inputs, every, left)
-        return solution_of(every["error"])
+        dtype, batch = inputs["q"].dtype, len(inputs["q"])
+        task = self.by_blocks(tuple(inputs), (*results, "error"))
+        error = np.zeros(batch, dtype)
+        if not self.engine.run_program(task, inputs, {**results, "error": error}):
+            every = self.outputs(task.first, {**results, "error": error}, batch)
+            self.engine.compose(task.first, inputs, every)
+            left, times = np.flatnonzero(error > task.tolerance(dtype)), 0
+            while left.size and times < task.most:
+                given = {name: array[left] for name, array in {**inputs, "qdd": every["qdd"]}.items()}
+                found = self.outputs(task.again, {}, left.size)
+                self.engine.compose(task.again, given, found)
+                for name, array in every.items():
+                    array[left] = found[name]
+                left, times = left[found["error"] > task.tolerance(dtype)], times + 1
+        return Solution(error <= task.tolerance(dtype), np.isfinite(error))
 
-
-class _Rest:
-    """Further blocks of iterations, in memory for at most `rows` states that are left after the first one. `every`: all
-    outputs."""
-
-    def __init__(self, solver: Solver, inputs: Mapping[str, Array], every: Mapping[str, Array], rows: int) -> None:
-        self._engine, self._task = solver.engine, solver.task((*inputs, "qdd"))
-        self._most = most_iterations(solver.contacts)
-        self._given, self._found = (
-            {name: np.zeros((rows, *array.shape[1:]), array.dtype) for name, array in arrays.items()}
-            for arrays in ({**inputs, "qdd": every["qdd"]}, every)
-        )
-        self._bound = self._engine.bound(self._task, self._given, self._found)
-
-    def solve(self, inputs: Mapping[str, Array], every: Mapping[str, Array], left: Array) -> None:
-        """Improve the rows `left` of `every`."""
-        done, most_error = FIRST_BLOCK, tolerance(every["error"].dtype)
-        while left.size and done < self._most:
-            n = left.size
-            for name, array in self._given.items():
-                array[:n] = (every if name == "qdd" else inputs)[name][left]
-            if self._bound is not None:
-                self._bound.run(n)
-            else:
-                given, found = ({name: a[:n] for name, a in each.items()} for each in (self._given, self._found))
-                self._engine.compose(self._task, given, found)
-            for name, array in every.items():
-                array[left] = self._found[name][:n]
-            done += NEXT_BLOCK
-            left = left[self._found["error"][:n] > most_error]
-
-
-def tolerance(dtype: np.dtype[Any]) -> float:
-    """The error of accelerations, relative in the norm of H, up to which they count as converged."""
-    return math.pow(np.finfo(dtype).eps, 0.75)
-
-
-def solution_of(error: Array) -> Solution:
-    """The solution of rows with these errors."""
-    return Solution(error <= tolerance(error.dtype), np.isfinite(error))
+    def by_blocks(self, inputs: tuple[str, ...], results: tuple[str, ...]) -> Repeated:
+        """The task for these inputs and results."""
+        first, again = self.task(inputs), self.task((*inputs, "qdd"))
+        return by_blocks(first, again, results, most_blocks(self.contacts))
 
 
 def require_contacts(dyn: Core, what: str) -> Contacts:
@@ -309,85 +354,3 @@ def require_contacts(dyn: Core, what: str) -> Contacts:
             "the contacts (dry_friction of with_contacts); wanted joint_forces without it"
         )
     return contacts
-
-
-class Blocks:
-    """`Solver.solve`, prepared: programs on arrays that stay, or that `bound` exchanges.
-
-    `results`: all outputs by name. `bound`: the first block; None if the engine has no program.
-    """
-
-    def __init__(self, solver: Solver, inputs: Mapping[str, Array], results: Mapping[str, Array]) -> None:
-        cold, batch, dtype = solver.task(tuple(inputs)), len(inputs["q"]), inputs["q"].dtype
-        self.solver, self.inputs, self.results = solver, inputs, solver.outputs(cold, results, batch, dtype)
-        self.bound, self._rest = solver.engine.bound(cold, inputs, self.results), cast("_Rest | None", None)
-        self._error, self._tolerance = self.results["error"], tolerance(dtype)
-        self._worst = self._error.item if batch == 1 else self._error.max
-
-    def run(self) -> bool:
-        """The first block; True if all rows converged."""
-        self.bound.run()  # type: ignore[union-attr]
-        return bool(self._worst() <= self._tolerance)
-
-    def go_on(self, inputs: Mapping[str, Array], results: Mapping[str, Array]) -> Solution:
-        """Further blocks, for the arrays that were exchanged."""
-        error, every = self._error, {**self.results, **results}
-        left = np.flatnonzero(error > self._tolerance)
-        if left.size:
-            if self._rest is None:
-                self._rest = _Rest(self.solver, inputs, every, len(error))
-            self._rest.solve(inputs, every, left)
-        return solution_of(error)
-
-
-def prepared(
-    dyn: Core,
-    key: tuple[Any, ...],
-    make: Callable[[], Solver],
-    state: Sequence[Any],
-    damped: bool,
-    wanted: tuple[str, str],
-    dt: float | None = None,
-) -> tuple[Array, Array] | None:
-    """Two results of a task for one state by a call that is kept; None where the long way must answer.
-
-    Args:
-        dyn: the `Dynamics`, which has contacts.
-        key: tells tasks apart.
-        make: makes the solver of the task, where no call is kept.
-        state: q, qd, tau.
-        damped: True if damping is subtracted from tau.
-        wanted: names of the results.
-        dt: the time step, of tasks with this input.
-    """
-    model, dtype = dyn.model, dyn.dtype
-    if not (dyn.engine.native and model.n_bodies) or dyn._singular is not None:
-        return None
-    q, qd, tau = state
-    for array, size in ((q, model.nq), (qd, model.nv), (tau, model.nv)):
-        if type(array) is not np.ndarray or array.dtype is not dtype or array.shape != (size,):
-            return None
-    kept: dict[Any, list[Blocks]] = dyn.__dict__.setdefault(_KEPT, {})
-    waiting = kept.get(key)
-    try:  # calls in progress, as of other threads, are not among those that wait
-        call = None if waiting is None else waiting.pop()
-    except IndexError:
-        call = None
-    if call is None or call.solver.engine is not dyn.engine:
-        inputs = {name: np.zeros((1, n), dtype) for name, n in zip(_STATE, (model.nq, model.nv, model.nv), strict=True)}
-        if dt is not None:
-            inputs["dt"] = np.zeros(1, dtype)
-        call = Blocks(make(), inputs, {})
-        if call.bound is None:
-            return None
-        if len(kept) >= _MOST_KEPT:
-            kept.clear()
-    given, results = call.inputs, call.results
-    given["q"][0], given["qd"][0] = q, qd
-    given["tau"][0] = tau - model.damping.astype(dtype) * qd if damped else tau
-    if dt is not None:
-        given["dt"][0] = dt
-    solved = call.run() or call.go_on(given, results).converged[0]
-    found = tuple(results[name][0].copy() for name in wanted) if solved else None
-    kept.setdefault(key, []).append(call)
-    return cast("tuple[Array, Array] | None", found)
