@@ -13,8 +13,8 @@ from driven import EVERY_INTEGRATOR
 from robots import own
 
 import robodyn as rd
-from robodyn.api.queries.contacts import OF_CONTACTS
 from robodyn.api.motion.fast_steps import _ARRAYS
+from robodyn.api.queries.contacts import OF_CONTACTS
 from robodyn.engines.cpu import engine as engines
 from robodyn.joints import KINDS
 
