@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from robodyn.api.dynamics import Dynamics
-from robodyn.bridges.simulators.tasks import States, Task
+from robodyn.bridges.simulators.tasks import Parameters, States, Task
 from robodyn.core.model import Model
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, as_array, count
@@ -51,6 +51,11 @@ class RobodynEnv(gymnasium.Env):
             `terminated` and `observation` get the goal as an additional last argument, and the default observation
             includes it. None: uniform within 0.1 around the neutral configuration and zero velocity.
         observation: function of (q, qd) that returns observations (n, k); None for q and qd concatenated.
+        update: function of (q, qd, action, goal) that returns the goals (n, k) from then on: commands that change, a
+            clock, the last action. `reward` and `terminated` get the goals before, `observation` those after.
+        randomize: function of (rng, n) that returns arguments of `Dynamics.step` for n episodes, a dict of arrays
+            (n, ...): "inertia", "gravity", "f_ext", "armature", "damping", "friction", and "kp" and "kd" (n, m). They
+            are drawn anew for each episode, before its initial state; `parameters` has them.
         observation_space: a Box (k,) of observations; None for one without bounds, of the dtype of `dyn`.
         dt: seconds between actions.
         substeps: number of steps (`Dynamics.step`) in this time.
@@ -84,6 +89,8 @@ class RobodynEnv(gymnasium.Env):
         terminated: Callable[..., Any] | None = None,
         reset: Callable[..., Any] | None = None,
         observation: Callable[..., Any] | None = None,
+        update: Callable[..., Any] | None = None,
+        randomize: Callable[..., Any] | None = None,
         observation_space: Any = None,
         dt: float = 0.01,
         substeps: int = 1,
@@ -97,17 +104,19 @@ class RobodynEnv(gymnasium.Env):
         max_episode_steps: int | None = None,
     ) -> None:
         self.task = Task(
-            dyn, reward, terminated, reset, observation, dt, substeps, integrator, actuation, joints, effort, kp, kd,
-            limits, max_episode_steps,
+            dyn, reward, terminated, reset, observation, update, randomize, dt, substeps, integrator, actuation,
+            joints, effort, kp, kd, limits, max_episode_steps,
         )  # fmt: skip
         self.observation_space, self.action_space = _spaces(self.task, observation_space)
         self._states: States | None = None
+        self.parameters: Parameters = {}
         self._steps = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         """Begin an episode: returns an observation and an empty info."""
         super().reset(seed=seed)
-        self._states, self._steps = self.task.start(self.np_random, 1), 0
+        self._steps, self.parameters = 0, self.task.parameters(self.np_random, 1)
+        self._states = _fixed(self.task.start(self.np_random, 1))
         return _seen(self.task, self._states)[0], {}
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
@@ -115,9 +124,10 @@ class RobodynEnv(gymnasium.Env):
         if self._states is None:
             raise gymnasium.error.ResetNeeded("reset has not been called")
         taken = self.task.action(action, 1)
-        q, qd, lost = self.task.advance(self._states[0], self._states[1], taken)
-        self._states = _fixed((q, qd, *self._states[2:]))
-        reward, ends = self.task.judged(self._states, taken)
+        q, qd, lost = self.task.advance(self._states, self.parameters, taken)
+        states = _fixed((q, qd, *self._states[2:]))
+        reward, ends = self.task.judged(states, taken)
+        self._states = _fixed(self.task.updated(states, taken))
         self._steps += 1
         truncated = self.task.max_episode_steps is not None and self._steps >= self.task.max_episode_steps
         info = {"diverged": True} if lost[0] else {}
@@ -151,6 +161,8 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
         terminated: Callable[..., Any] | None = None,
         reset: Callable[..., Any] | None = None,
         observation: Callable[..., Any] | None = None,
+        update: Callable[..., Any] | None = None,
+        randomize: Callable[..., Any] | None = None,
         observation_space: Any = None,
         dt: float = 0.01,
         substeps: int = 1,
@@ -172,13 +184,14 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
             raise ArgumentError(f"autoreset_mode: got {brief(autoreset_mode)}; allowed: {allowed}") from None
         self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
         self.task = Task(
-            dyn, reward, terminated, reset, observation, dt, substeps, integrator, actuation, joints, effort, kp, kd,
-            limits, max_episode_steps,
+            dyn, reward, terminated, reset, observation, update, randomize, dt, substeps, integrator, actuation,
+            joints, effort, kp, kd, limits, max_episode_steps,
         )  # fmt: skip
         self.single_observation_space, self.single_action_space = _spaces(self.task, observation_space)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._states: States | None = None
+        self.parameters: Parameters = {}
         self._steps = np.zeros(self.num_envs, np.int64)
         self._ended = np.zeros(self.num_envs, np.bool_)
 
@@ -191,6 +204,7 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
         super().reset(seed=seed)
         mask = _mask(options, self.num_envs)
         if mask is None or mask.all():
+            self.parameters = self.task.parameters(self.np_random, self.num_envs)
             self._states = _fixed(self.task.start(self.np_random, self.num_envs))
             self._steps[:], self._ended[:] = 0, False
         elif self._states is None:
@@ -198,7 +212,7 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
                 "options['reset_mask']: leaves out environments that have not begun; wanted all at first"
             )
         else:
-            self._states = self._begun_anew(self._states, mask)
+            self._states = _fixed(self._begun_anew(self._states, mask))
             self._ended[mask] = False
         return _seen(self.task, self._states), {}
 
@@ -216,7 +230,7 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
                 "reset(options={'reset_mask': mask})"
             )
         taken = self.task.action(actions, self.num_envs, ended)
-        q, qd, lost = self.task.advance(self._states[0], self._states[1], taken)
+        q, qd, lost = self.task.advance(self._states, self.parameters, taken)
         states: States = (q, qd, *self._states[2:])
         self._steps += 1
         if any_ended:
@@ -224,6 +238,7 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
         states = _fixed(states)
         rewards, terminations = self.task.judged(states, taken)
         terminations |= lost
+        states = self._updated(states, taken, ended)
         max_steps = self.task.max_episode_steps
         truncations = np.zeros(self.num_envs, np.bool_) if max_steps is None else self._steps >= max_steps
         if any_ended:
@@ -249,10 +264,21 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
         self._states, self._ended = states, ended
         return seen, rewards, terminations, truncations, infos
 
+    def _updated(self, states: States, taken: Array, begun: Array) -> States:
+        """The states with the goals of the next step, except of episodes that have begun in this one."""
+        after = self.task.updated(states, taken)
+        if begun.any() and after is not states:
+            after = (*states[:2], np.where(begun[:, None], states[2], after[2]))
+        return _fixed(after)
+
     def _begun_anew(self, states: States, mask: Array) -> States:
-        """The states with new initial states where the mask is True; step counts of these episodes become 0."""
+        """The states with new initial states where the mask is True. These episodes get new parameters, too, and their
+        counts of steps become 0."""
         self._steps[mask] = 0
-        initial = self.task.start(self.np_random, int(mask.sum()))
+        n = int(mask.sum())
+        for name, rows in self.task.parameters(self.np_random, n).items():
+            self.parameters[name][mask] = rows
+        initial = self.task.start(self.np_random, n)
         arrays = [each.copy() for each in states]
         for array, rows in zip(arrays, initial, strict=True):
             if array.shape[1] != rows.shape[1]:
