@@ -361,7 +361,7 @@ class Task:
                 raise ArgumentError(f"reset's q: {off}; wanted states on the constraints, as model.assemble finds")
             arrays = [*self._equations.held(*arrays)]
         if len(members) == 3:
-            goal = real_array("reset's goal", members[2], (), np.float64)
+            goal = real_array("reset's goal", members[2], (), self.dyn.dtype)
             if goal.ndim != 2 or len(goal) != n:
                 raise ArgumentError(f"reset's goal: got shape {goal.shape}; wanted ({n}, ...) with two axes")
             require_finite("reset's goal", goal, 1)
@@ -406,7 +406,7 @@ class Task:
         if len(states) < 3:
             raise ArgumentError("update: got a function; wanted None, as reset returns no goal")
         q, qd, goal = states
-        array = real_array("update", self._update(q, qd, action, goal), (), np.float64)
+        array = real_array("update", self._update(q, qd, action, goal), (), self.dyn.dtype)
         if array.shape != goal.shape:
             raise ArgumentError(f"update: returned shape {array.shape}; wanted {goal.shape}, as goals have")
         require_finite("update", array, 1)
