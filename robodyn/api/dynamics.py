@@ -168,6 +168,8 @@ class Dynamics(
             "targets": (model.n_constraints, 12),
             "active": (model.n_constraints,),
             "restitution": (),
+            "contact_friction": (model.n_contacts,),
+            "ground_pose": (4, 4),
             **dict.fromkeys(PER_ROW, (model.n_rows,)),
             "dt": (),
         }
@@ -310,6 +312,8 @@ class Dynamics(
         q_des: ArrayLike | None = None,
         targets: ArrayLike | None = None,
         active: ArrayLike | None = None,
+        contact_friction: ArrayLike | None = None,
+        ground_pose: ArrayLike | None = None,
         limits: Iterable[str] = (),
         save_every: int | None = 1,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -346,6 +350,10 @@ class Dynamics(
                 world, as elsewhere; None: constraints without a target hold their initial place.
             active: (..., n_constraints) or (steps, ..., n_constraints), 1 or True for constraints that hold, 0 or
                 False for others; or one bool.
+            contact_friction: (..., n_contacts) coefficient of friction of each contact of `model.contacts.pairs`, along
+                both tangents, instead of the model's.
+            ground_pose: (..., 4, 4) pose of the ground: it carries all shapes of contacts that are fixed to the world,
+                such as planes.
             limits: which limits of the model to keep, "effort", "velocity" and "position"; the last two need the
                 integrator "semi_implicit_euler" or "implicit".
             save_every: keep every n-th state and the last one; None for the first and the last alone.
@@ -400,6 +408,8 @@ class Dynamics(
         q_des: ArrayLike | None = None,
         targets: ArrayLike | None = None,
         active: ArrayLike | None = None,
+        contact_friction: ArrayLike | None = None,
+        ground_pose: ArrayLike | None = None,
         limits: Iterable[str] = (),
         out: tuple[Array, Array] | None = None,
     ) -> tuple[Array, Array]:

@@ -46,7 +46,7 @@ STANCES = {
         OTHER: "armature attach collision_geometries collision_pairs configurations constraints "
         "contacts coordinate_names coupling damping digest drawn_from effort_limit euler_tour extensions "
         "file_tree free_joints friction geometries graph has_mimic joint_index link_index link_inertia "
-        "link_joints link_parent load lock lower n_bodies n_constraints n_pairs n_rows normalize "
+        "link_joints link_parent load lock lower n_bodies n_constraints n_contacts n_pairs n_rows normalize "
         "normalized nq nq_tree nv nv_tree of_checked pairs plot_tree proximal quaternion_starts report "
         "reroot save shapes source subtree to_mjcf to_urdf total_mass tree tree_coordinates "
         "unit_coordinates upper velocity_limit velocity_names with_contacts with_frames with_inertia "

@@ -218,14 +218,18 @@ def test_a_step_is_that_of_the_dynamics(arm, integrator):
 PARAMETERS = {
     "torque": ("gravity", "damping", "friction", "armature", "inertia", "f_ext"),
     "position": ("inertia", "kp", "kd"),
-    "contacts": ("inertia", "f_ext", "gravity", "kp"),
+    "contacts": ("inertia", "f_ext", "gravity", "damping", "contact_friction", "ground_pose", "kp"),
 }
 
 
 def drawn(kind, model, rng, n):
     """Parameters of n episodes."""
-    joints = model.nv - 6 if kind != "torque" else model.nv
+    joints, slope = model.nv - 6 if kind != "torque" else model.nv, rng.uniform(-0.1, 0.1, n)
+    ground = np.tile(np.eye(4), (n, 1, 1))
+    ground[:, [0, 2], [0, 2]], ground[:, 0, 2], ground[:, 2, 0] = np.cos(slope)[:, None], np.sin(slope), -np.sin(slope)
     draws = {
+        "contact_friction": rng.uniform(0.4, 0.9, (n, model.n_contacts)),
+        "ground_pose": ground,
         "gravity": model.gravity + rng.uniform(-1.0, 1.0, (n, 3)),
         "inertia": model.inertia * rng.uniform(0.8, 1.2, (n, 1, 1)),
         "f_ext": rng.uniform(-1.0, 1.0, (n, model.n_bodies, 6)),
@@ -263,7 +267,8 @@ def test_each_episode_has_parameters_of_its_own(kind, dtype):
     model, substeps = dyn.model, envs.task.substeps
     seen, _ = envs.reset(seed=1)
     first = {name: array.copy() for name, array in envs.parameters.items()}
-    assert tuple(first) == PARAMETERS[kind] and all(len(np.unique(each[:, -1], axis=0)) == 5 for each in first.values())
+    assert tuple(first) == PARAMETERS[kind]
+    assert all(len(np.unique(each.reshape(5, -1), axis=0)) == 5 for each in first.values())
     action = np.clip(np.zeros((5, envs.single_action_space.shape[0])), envs.task.low, envs.task.high)
     q, qd = seen[:, : model.nq], seen[:, model.nq :]
     given = {name: array for name, array in first.items() if name not in ("kp", "kd")}

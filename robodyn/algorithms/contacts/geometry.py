@@ -11,11 +11,12 @@ Formulas take shapes in MuJoCo's order of kinds, and normals point from the firs
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from robodyn.algorithms.constraints.terms import orthonormal
 from robodyn.algorithms.contacts.height_fields import Field, point_to_field, segment_to_field
 from robodyn.algorithms.distances.formulas import (
     CROSSED,
@@ -48,6 +49,8 @@ _PARALLEL = 1e-8
 _ALONG = 1e-15
 """Squared product (m^4) of half an edge and half an axis below which they are parallel."""
 _X: Vec3 = (1.0, 0.0, 0.0)
+_WORLD = [float(k % 5 == 0) for k in range(16)]
+"""The pose of the world."""
 
 
 class Can(NamedTuple):
@@ -92,6 +95,16 @@ def slots(pair: ContactPair, first: Sequence[Scalar], second: Sequence[Scalar]) 
     else:
         found = [slot.turned() for slot in points(other, one)]
     return found + [found[0]._replace(dist=APART)] * (pair.slots - len(found))
+
+
+def ground(given: Mapping[str, Sequence[Scalar]]) -> Sequence[Scalar]:
+    """The pose (16 scalars) that carries the shapes which are fixed to the world: that of the world, or the input
+    "ground_pose", with its axes made orthonormal."""
+    if "ground_pose" not in given:
+        return _WORLD
+    T = given["ground_pose"]
+    R = orthonormal((*T[0:3], *T[4:7], *T[8:11]))
+    return (*R[0:3], T[3], *R[3:6], T[7], *R[6:9], T[11], 0.0, 0.0, 0.0, 1.0)
 
 
 def body(shape: Geometry, T: Sequence[Scalar], margin: float = 0.0) -> Body:

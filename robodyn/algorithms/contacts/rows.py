@@ -13,13 +13,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from robodyn.algorithms.contacts.costs import Cost, Elliptic, Huber, OneSided, Pyramid, Quadratic
-from robodyn.algorithms.contacts.geometry import Slot, slots
+from robodyn.algorithms.contacts.geometry import Slot, ground, slots
 from robodyn.algorithms.definite import is_zero
 from robodyn.algorithms.kinematics import forward_kinematics, jacobian, link_acceleration
 from robodyn.algorithms.relative_motion import OfLink, between
 from robodyn.core.constraints.kinds import Coupling, Lock, Point, Weld
 from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints
-from robodyn.core.contacts.kinds import ContactPair, Contacts, EqualityRows, JointRow, Softness
+from robodyn.core.contacts.kinds import LEAST_FRICTION, Contacts, EqualityRows, JointRow, Softness
 from robodyn.core.joints import KINDS, quaternion_log
 from robodyn.core.model import Model
 from robodyn.core.spatial import (
@@ -48,8 +48,6 @@ B B of tangents, and both coefficients of friction."""
 _DIRECT = 6
 """Rows of a group up to which they are rows over degrees of freedom; more are combinations of the motion of two bodies
 relative to each other."""
-_WORLD = [float(k % 5 == 0) for k in range(16)]
-"""The pose of the world."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,7 @@ class Rows:
         assert model.contacts is not None
         self._model, self._at, self._q, self._qd, self._dt = model, at, given["q"], given["qd"], dt
         self._contacts: Contacts = model.contacts
-        self._bias, self._given = bias, given
+        self._bias, self._given, self._ground = bias, given, ground(given)
         self._known: dict[tuple[str, int], Any] = {}
         self.of_slots: list[Member] = []
         """The members of slots, in their order."""
@@ -105,7 +103,7 @@ class Rows:
 
     def _pose(self, link: int) -> Any:
         if link < 0:
-            return _WORLD
+            return self._ground
         return self._once("T", link, lambda: self._at(forward_kinematics(True), link)["T"])
 
     def _columns(self, link: int) -> Any:
@@ -149,24 +147,25 @@ class Rows:
         if "points" in self._given:
             yield from self._of_points()
             return
+        pairs = self._contacts.pairs
         links = [
             tuple(model.link_index(shape.link) if shape.link else -1 for shape in (pair.first, pair.second))
-            for pair in self._contacts.pairs
+            for pair in pairs
         ]
         found: dict[int, Member] = {}
         order = sorted(range(len(links)), key=lambda k: links[k])
-        starts = np.cumsum([0, *(pair.slots for pair in self._contacts.pairs)])
+        starts = np.cumsum([0, *(pair.slots for pair in pairs)])
         for (one, other), same in groupby(order, key=lambda k: links[k]):
             numbered = [
-                (int(starts[k]) + i, self._contacts.pairs[k], slot)
+                (int(starts[k]) + i, k, slot)
                 for k in same
-                for i, slot in enumerate(slots(self._contacts.pairs[k], self._pose(one), self._pose(other)))
+                for i, slot in enumerate(slots(pairs[k], self._pose(one), self._pose(other)))
             ]
             origin = self._pose(one if one >= 0 else other)
             about: Vec3 = (origin[3], origin[7], origin[11])
             wrenches = [
-                [_wrench(sub(slot.point, about), axis) for axis in (slot.n, slot.t1, slot.t2)[: pair.condim]]
-                for _, pair, slot in numbered
+                [_wrench(sub(slot.point, about), axis) for axis in (slot.n, slot.t1, slot.t2)[: pairs[k].condim]]
+                for _, k, slot in numbered
             ]
             basis = self._relative(one, other)
             count = sum(map(len, wrenches))
@@ -179,8 +178,8 @@ class Rows:
             group = Group(rows, [])
             rates = group.times(self._qd)
             members = []
-            for combines, (number, pair, slot) in zip(wrenches, numbered, strict=True):
-                found[number] = member = self._contact(pair, slot, combines, rates)
+            for combines, (number, k, slot) in zip(wrenches, numbered, strict=True):
+                found[number] = member = self._contact(k, slot, combines, rates)
                 members.append(member)
             yield Group(rows, members)
         self.of_slots = [found[k] for k in sorted(found)]
@@ -226,10 +225,9 @@ class Rows:
                 columns[i] = [*w, *add(v, cross(w, away))]
         return columns, origin
 
-    def _contact(
-        self, pair: ContactPair, slot: Slot, combines: Sequence[Mapping[int, Any]], rates: Sequence[Any]
-    ) -> Member:
+    def _contact(self, k: int, slot: Slot, combines: Sequence[Mapping[int, Any]], rates: Sequence[Any]) -> Member:
         dt, options = self._dt, self._contacts
+        pair, friction = options.pairs[k], self._friction(k)
         gap = slot.dist - pair.margin
         K, B = pair.gains(dt, options.refsafe)
         impedance = impedance_of(pair, gap)
@@ -240,8 +238,15 @@ class Rows:
         if pair.solreffriction is not None and options.cone == "elliptic":
             B = pair.gains(dt, options.refsafe, pair.solreffriction)[1]
         targets += [-B * rate for rate in v[1:]]
-        R = regularisation(softness, pair.condim, pair.friction[0], options)
-        return Member(self._cost(pair.condim, pair.friction, R, gap), combines, targets)
+        R = regularisation(softness, pair.condim, friction[0], options)
+        return Member(self._cost(pair.condim, friction, R, gap), combines, targets)
+
+    def _friction(self, k: int) -> tuple[Any, Any]:
+        """Coefficients of friction of contact k along both tangents."""
+        if "contact_friction" not in self._given:
+            return self._contacts.pairs[k].friction
+        mu = np.maximum(self._given["contact_friction"][k], LEAST_FRICTION)
+        return mu, mu
 
     def _cost(self, condim: int, friction: tuple[Any, Any], R: Any, gap: Any) -> Cost:
         D = _stiffness(R, gap)
@@ -271,8 +276,8 @@ class Rows:
         for row in self._contacts.dry_friction:
             i = model.joint_index(row.joint)
             dof = int(model.v_source[model.v_start[i]]) + row.component
-            loss = float(model.friction[dof])
-            if loss > 0.0:
+            loss = self._given["friction"][dof] if "friction" in self._given else float(model.friction[dof])
+            if not is_zero(loss):
                 members.setdefault(dof, []).append(self._joint_row(row, 1.0, dof, 0.0, loss))
         for dof, each in members.items():
             yield Group([{dof: 1.0}], each)
@@ -290,7 +295,7 @@ class Rows:
         D = _stiffness((1.0 - impedance) / impedance * row.invweight, gap)
         return Group([line], [Member(OneSided(D), [{0: 1.0}], [-B * v - K * impedance * gap])])
 
-    def _joint_row(self, row: JointRow, sign: float, dof: int, gap: Any, loss: float | None) -> Member:
+    def _joint_row(self, row: JointRow, sign: float, dof: int, gap: Any, loss: Any) -> Member:
         K, B = row.gains(self._dt, self._contacts.refsafe)
         v = sign * self._qd[dof]
         assert row.invweight is not None

@@ -10,7 +10,7 @@ from robodyn.algorithms.constraints.terms import with_inputs
 from robodyn.algorithms.contacts.newton import Newton
 from robodyn.algorithms.contacts.rows import POINT, Rows, bias_of_axes
 from robodyn.algorithms.crba import CRBA
-from robodyn.algorithms.definite import TreeFactors
+from robodyn.algorithms.definite import TreeFactors, is_zero
 from robodyn.algorithms.joint_limits import linear_dofs
 from robodyn.algorithms.manifold import joint_by_joint, scalars
 from robodyn.algorithms.relative_motion import OfLink
@@ -51,8 +51,9 @@ def contact_task(model: Model, bounding: float, inputs: tuple[str, ...] = ("q", 
     """Accelerations `qdd`, forces `f` on slots, and a bound of the relative `error` of the accelerations, after
     `FIRST_BLOCK` iterations.
 
-    `bounding`: `Contacts.bounding` of the time step. `inputs`: also "f_ext", "inertia", "armature"; and "qdd",
-    accelerations from which `NEXT_BLOCK` iterations start instead of those without contacts.
+    `bounding`: `Contacts.bounding` of the time step. `inputs`: also "f_ext", "inertia", "armature", "friction",
+    "contact_friction", "ground_pose"; and "qdd", accelerations from which `NEXT_BLOCK` iterations start instead of
+    those without contacts.
     """
     return _task(_contacts(model).n_slots, bounding, FIRST_BLOCK, _in_order(inputs))
 
@@ -69,7 +70,8 @@ def contact_answer(model: Model, inputs: tuple[str, ...], dt: float = 0.002) -> 
 def contact_step(model: Model, bounding: float, integrator: str, damped: bool, inputs: tuple[str, ...]) -> ScalarTask:
     """The state after a time step, `q_next` and `qd_next`, and `qdd` and `error` as of `contact_task`.
 
-    `integrator`: one of `STEPS`. `damped`: True if joints are damped by the model's coefficients. `inputs`: also "dt".
+    `integrator`: one of `STEPS`. `damped`: True if joints are damped by the model's coefficients. `inputs`: also "dt",
+    and "damping", coefficients instead of the model's.
     """
     return _step(_contacts(model).n_slots, bounding, integrator, damped, _in_order(inputs))
 
@@ -125,15 +127,18 @@ def _solved(
 
 _SIZES = {
     "q": Sized(("nq",)),
-    **dict.fromkeys(("qd", "qdd", "tau", "armature"), Sized(("nv",))),
+    **dict.fromkeys(("qd", "qdd", "tau", "armature", "damping", "friction"), Sized(("nv",))),
     "f_ext": Sized(("n_bodies", 6)),
     "inertia": Sized(("n_bodies", 10)),
     **dict.fromkeys(BASE, Sized((6,))),
+    "contact_friction": Sized(("n_contacts",)),
+    "ground_pose": Sized((4, 4)),
     "points": Sized((POINT,)),
     "sides": Sized(("nv",)),
     "dt": Sized(()),
 }
-"""Inputs. `points` and `sides` are of each of the deepest slots, see `robodyn.api.queries.deepest`."""
+"""Inputs. `friction` is that of joints. `points` and `sides` are of each of the deepest slots, see
+`robodyn.api.queries.deepest`."""
 
 
 def _given(inputs: tuple[str, ...], n_slots: int) -> dict[str, Sized]:
@@ -178,7 +183,7 @@ def _answer(n_slots: int, bounding: float, iterations: int, inputs: tuple[str, .
 @lru_cache(maxsize=256)
 def _step(n_slots: int, bounding: float, integrator: str, damped: bool, inputs: tuple[str, ...]) -> ScalarTask:
     def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
-        damping = model.damping.tolist() if damped else [0.0] * model.nv
+        damping = given.get("damping", model.damping.tolist() if damped else [0.0] * model.nv)
         q, qd, found = STEPS[integrator](model, given, damping, partial(_solved, model, given, at, bounding))
         return {"q_next": list(q), "qd_next": list(qd), "qdd": found.qdd, "error": [found.error]}
 
@@ -193,10 +198,10 @@ _Solve: TypeAlias = Callable[..., _Solved]
 _Next: TypeAlias = tuple[Any, Any, _Solved]
 
 
-def _semi_implicit_euler(model: Model, given: _Given, damping: Sequence[float], solved: _Solve) -> _Next:
+def _semi_implicit_euler(model: Model, given: _Given, damping: Sequence[Any], solved: _Solve) -> _Next:
     """`robodyn.core.integrators.semi_implicit_euler`, with implicit damping as armature."""
     changed, dt, (length,) = {}, scalars(given["dt"]), given["dt"]
-    if any(damping):
+    if not all(map(is_zero, damping)):
         armature = given.get("armature", model.armature.tolist())
         changed["armature"] = [x + length * d for x, d in zip(armature, damping, strict=True)]
         changed["tau"] = [x - d * v for x, d, v in zip(given["tau"], damping, given["qd"], strict=True)]
@@ -236,14 +241,14 @@ class _Moving:
         return joint_by_joint(self._model, "v", lambda kind, _, k: kind.bracket(tuple(a[k]), tuple(b[k])))
 
 
-def _mujoco(model: Model, given: _Given, damping: Sequence[float], solved: _Solve) -> _Next:
+def _mujoco(model: Model, given: _Given, damping: Sequence[Any], solved: _Solve) -> _Next:
     """`robodyn.core.integrators.mujoco`: contact forces are those of explicit damping, as MuJoCo's."""
     changed, dt, (length,) = {}, scalars(given["dt"]), given["dt"]
-    if any(damping):
+    if not all(map(is_zero, damping)):
         changed["tau"] = [x - d * v for x, d, v in zip(given["tau"], damping, given["qd"], strict=True)]
     found = solved(**changed)
     a = [x + b for x, b in zip(found.qdd, bias_of_axes(model, given["qd"]), strict=True)]
-    if any(damping):  # (H + dt D)^-1 H a = a - (H + dt D)^-1 dt D a
+    if not all(map(is_zero, damping)):  # (H + dt D)^-1 H a = a - (H + dt D)^-1 dt D a
         damped = [
             [x + length * damping[i] if i == k else x for k, x in enumerate(row)] for i, row in enumerate(found.H)
         ]

@@ -13,6 +13,7 @@ from robodyn.algorithms.called_steps import CalledStep
 from robodyn.algorithms.tasks import COEFFICIENTS
 from robodyn.api.motion.built_in_steps import is_calm, nearly_unit
 from robodyn.api.motion.step_spec import chosen_step, gradient_of, limits_kept, needs_armature, require_targets
+from robodyn.api.queries.contacts import OF_CONTACTS
 from robodyn.api.queries.fast_path import WORD_BITS, FastPath, built_in, one_of_types
 from robodyn.core.constraints.resolved import anchored_by_calls
 from robodyn.core.integrators import INTEGRATORS, STABLE
@@ -169,7 +170,7 @@ class FastStep(FastPath):
 
     def calls(self, given: Mapping[str, Any]) -> Called | None:
         """The arrays that are given, and the choices; None where the method must answer."""
-        if self.__self__.model.contacts is not None:
+        if self.__self__.model.contacts is not None or not given.keys().isdisjoint(OF_CONTACTS):
             return None
         arrays = tuple(name for name in _ARRAYS if given.get(name) is not None)
         integrator, limits = given.get("integrator", self.defaults["integrator"]), given.get("limits", _NO_LIMITS)

@@ -18,7 +18,7 @@ import numpy as np
 from robodyn.algorithms.dual_numbers import Differentiable, Slopes, step_gradient
 from robodyn.algorithms.joint_limits import dof_of_coordinates, inertia_moved, limits_of, linear_dofs
 from robodyn.algorithms.tasks import COEFFICIENTS, ScalarTask, StepGradient, Task
-from robodyn.api.motion.built_in_steps import NOT_NEGATIVE, STEADY, against_gravity, nearly_unit
+from robodyn.api.motion.built_in_steps import NOT_NEGATIVE, STEADY, nearly_unit
 from robodyn.api.motion.contact_loop import ContactLoop
 from robodyn.api.motion.policy import BuiltInStep, Policy, PolicyLoop, Stop, follow, tau_of
 from robodyn.api.motion.step_spec import (
@@ -30,8 +30,8 @@ from robodyn.api.motion.step_spec import (
     require_targets,
     step_solver,
 )
-from robodyn.api.queries.call import Call
-from robodyn.api.queries.contacts import Solver, warn_of_rows
+from robodyn.api.queries.call import Call, against_gravity
+from robodyn.api.queries.contacts import OF_CONTACTS, Solver, require_not_negative, require_of_contacts, warn_of_rows
 from robodyn.core.constraints.resolved import anchored_by_calls
 from robodyn.core.integrators import HOLDS_JOINTS, INTEGRATORS, STABLE, Limits
 from robodyn.core.joints import JointKind
@@ -42,8 +42,8 @@ from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, real_array, require_finite
 from robodyn.internals.array_library import Library
 from robodyn.internals.cached import cached_property
-from robodyn.internals.errors import ArgumentError, SingularError, UnavailableError
-from robodyn.internals.messages import brief, users_line
+from robodyn.internals.errors import ArgumentError, UnavailableError
+from robodyn.internals.messages import users_line
 
 if TYPE_CHECKING:
     from robodyn.api.dynamics import Dynamics
@@ -87,6 +87,9 @@ class Run:
     ) -> None:
         checked_limits = limits_kept(limits, integrator)
         require_targets(given)
+        for name in OF_CONTACTS:
+            if given.get(name) is not None and dyn.model.contacts is None:
+                require_of_contacts(dyn.model, name, given[name])
         self.dyn, self.start, self.dt, self.steps, self.policy = dyn, start, dt, steps, policy
         self.integrator, self.engine, self.outer, self.interrupted = integrator, start.engine, start.library, False
         self.library: Library = getattr(start.engine, "library", start.library)
@@ -169,14 +172,7 @@ class Run:
             floor = floor + self.dt * (least("damping") + least("friction"))
         if self.integrator in HOLDS_JOINTS:
             floor = floor + self.dt * (least("kd") + self.dt * least("kp"))
-        if dyn.singularity() is None and (floor >= dyn.model.armature).all():
-            return
-        model = dyn.model
-        independent = (model.mimics < 0).repeat(np.diff([*model.v_start.tolist(), model.nv_tree]))
-        bare = dyn.variant(replace(model, tree_armature=np.where(independent, floor[model.v_source], 0.0)))
-        reason = bare._loose if model.constraints and dyn.singularity() is not None else bare.singularity()
-        if reason is not None:
-            raise SingularError(reason)
+        dyn._require_regular_with(floor)
 
     def _attitudes_of(self, name: str) -> Array:
         """An input of configurations, with quaternions scaled to unit length.
@@ -216,12 +212,13 @@ class Run:
         """An input as (steps, B, ...), or (1, B, ...) if it is constant. An axis in front of the batch axes is time."""
         leading = self.start.leading
         per_dof = (*COEFFICIENTS, "kp", "kd")
-        shape, stays = self.dyn.argument_shapes[name], name in ("inertia", "gravity", *per_dof)
+        shape, stays = self.dyn.argument_shapes[name], name in ("inertia", "gravity", *per_dof, *OF_CONTACTS)
         array = real_array(name, value, shape, self.dyn.dtype, read=self.outer.array, flags=name in FLAGS)
         if self.start.checked or name in per_dof:
             require_finite(name, array, len(shape))
-        if name in per_dof and bool((array < 0.0).any()):
-            raise ArgumentError(f"{name}: got {brief(float(array[array < 0.0][0]))}; wanted numbers of at least 0")
+        if name in (*per_dof, "contact_friction"):
+            require_not_negative(name, array)
+        require_of_contacts(self.dyn.model, name, array)
         timed = array.ndim - len(shape) > len(leading) and not stays
         if timed:
             self.timed.add(name)

@@ -26,7 +26,7 @@ from robodyn.algorithms.tasks import (
     step_gradient_of,
     step_of,
 )
-from robodyn.api.queries.contacts import Solver, require_contacts
+from robodyn.api.queries.contacts import OF_CONTACTS, Solver, require_contacts
 from robodyn.core.constraints.refusals import constraints_named
 from robodyn.core.integrators import GYROSCOPIC, HOLDS_JOINTS, INTEGRATORS
 from robodyn.core.model import Model
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 GRADIENT = QUERIES["forward_dynamics_gradient"]
 FORWARD_DYNAMICS = QUERIES["forward_dynamics"]
-FORCES = ("f_ext", "inertia", *COEFFICIENTS, "gravity", "V0", "dV0", *TARGETS, "targets", "active")
+FORCES = ("f_ext", "inertia", *COEFFICIENTS, "gravity", "V0", "dV0", *TARGETS, "targets", "active", *OF_CONTACTS)
 _OF_STEPS = ("qdd", "vector", "point", "restitution", *PER_ROW)
 """Inputs of other queries."""
 _MOST_WORDS = 100
@@ -80,7 +80,7 @@ def require_targets(given: Mapping[str, Any]) -> None:
         raise ArgumentError(f"{missing}: got None; wanted both kp and q_des, or neither")
 
 
-WITH_CONTACTS = ("tau", "f_ext", "inertia", "dV0")
+WITH_CONTACTS = ("tau", "f_ext", "inertia", *COEFFICIENTS, "dV0", *OF_CONTACTS)
 """Inputs of steps with contacts."""
 
 
@@ -136,15 +136,15 @@ def _step_with_contacts(dyn: Dynamics, given: tuple[str, ...], integrator: str, 
     what = f"limits: got {limits[0]!r}" if limits else what
     if what is not None:
         raise UnavailableError(
-            f"{what} for a robot with contacts; wanted tau, f_ext, inertia, gravity and dV0 alone: limits of positions "
-            "are rows of the contacts, and a policy drives joints"
+            f"{what} for a robot with contacts; wanted {', '.join(each for each in WITH_CONTACTS)} and gravity alone: "
+            "limits of positions are rows of the contacts, and a policy drives joints"
         )
     if integrator not in STEPS:
         raise UnavailableError(
             f"integrator: {integrator!r} is not available for robots with contacts; wanted one of "
             f"{', '.join(map(repr, STEPS))}"
         )
-    forces = tuple(name for name in RESISTANCES if name in dyn.joint_forces)
+    forces = tuple(name for name in RESISTANCES if name in dyn.joint_forces or name in given)
     return step_of(contact_task(dyn.model, 0.0, inputs=("q", "qd", *given)), integrator, forces)
 
 

@@ -12,19 +12,23 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robodyn.algorithms.contacts.tasks import FIRST_BLOCK, NEXT_BLOCK, contact_task, most_iterations
-from robodyn.algorithms.tasks import ScalarTask
-from robodyn.api.queries.call import Call
+from robodyn.algorithms.poses import is_pose, rotation_of
+from robodyn.algorithms.tasks import COEFFICIENTS, ScalarTask
+from robodyn.api.queries.call import Call, against_gravity
 from robodyn.api.queries.core import Core
 from robodyn.api.queries.deepest import deepest_of
 from robodyn.core.contacts.kinds import Contacts
+from robodyn.core.model import Model
 from robodyn.engines.protocol import Engine
-from robodyn.internals.arguments import Array, finite_real, rows_named
+from robodyn.internals.arguments import Array, finite_real, require_finite, rows_named
 from robodyn.internals.errors import ArgumentError, ConvergenceWarning, UnavailableError
 from robodyn.internals.messages import brief, quoted, users_line
 from robodyn.internals.records import dataclass
 
 _ENGINES = ("reference", "cpu")
 _STATE = ("q", "qd", "tau")
+OF_CONTACTS = ("contact_friction", "ground_pose")
+"""Parameters of contacts that can be inputs of a state."""
 Arrays: TypeAlias = dict[str, Array]
 _KEPT, _MOST_KEPT = "_contact_calls", 8
 """Where a `Dynamics` keeps its prepared calls, and how many: one for each task and time step."""
@@ -34,8 +38,8 @@ class ContactQueries(Core):
     """Queries about `model.contacts` and the rows that act with them: limits, dry friction, constraints.
 
     Raises, in all of them:
-        ArgumentError: the model has no contacts, or the `Dynamics` counts dry friction twice: by `joint_forces` and by
-            the model's rows.
+        ArgumentError: the model has no contacts, or `joint_forces` has the dry friction of joints, which acts as rows
+            of the contacts.
         UnavailableError: the engine is neither "reference" nor "cpu", or the robot is too large for one program.
     """
 
@@ -48,7 +52,13 @@ class ContactQueries(Core):
         *,
         f_ext: ArrayLike | None = None,
         inertia: ArrayLike | None = None,
+        armature: ArrayLike | None = None,
+        damping: ArrayLike | None = None,
+        friction: ArrayLike | None = None,
+        gravity: ArrayLike | None = None,
         dV0: ArrayLike | None = None,
+        contact_friction: ArrayLike | None = None,
+        ground_pose: ArrayLike | None = None,
         out: tuple[Array, Array] | None = None,
     ) -> tuple[Array, Array]:
         """(qdd, f): accelerations (..., nv), and contact forces (..., n_slots, 3) along the normal and both tangents of
@@ -60,8 +70,15 @@ class ContactQueries(Core):
         Args:
             dt: the time step in s, of which twice bounds time constants from below (`refsafe`).
             inertia: softness stays that of the model's own inertia.
+            armature, damping, friction, gravity: of joints and the world, as in `rollout`; damping acts whatever
+                `joint_forces` says. Joints without a row of dry friction take a friction of 0 alone.
+            contact_friction: (..., n_contacts) coefficient of friction of each contact of `model.contacts.pairs`, along
+                both tangents, instead of the model's; below 1e-5 it is 1e-5.
+            ground_pose: (..., 4, 4) pose of the ground. It carries all shapes of contacts that are fixed to the world,
+                such as planes; without it they are where the model has them.
 
         Raises:
+            ArgumentError: also numbers below 0 of friction, damping and armature, or matrices that are no poses.
             SingularError: H is singular at every state.
         """
         seconds = finite_real(dt)
@@ -70,27 +87,92 @@ class ContactQueries(Core):
         contacts = require_contacts(self, "contact_forward_dynamics")
         bounding, damped = contacts.bounding(seconds), "damping" in self.joint_forces
         make = partial(self._contact_solver, bounding)
-        if not contacts.crowded and f_ext is None and inertia is None and dV0 is None and out is None:
+        others = {
+            "f_ext": f_ext, "inertia": inertia, "armature": armature, "damping": damping, "friction": friction,
+            "gravity": gravity, "dV0": dV0, "contact_friction": contact_friction, "ground_pose": ground_pose,
+        }  # fmt: skip
+        if not contacts.crowded and out is None and all(each is None for each in others.values()):
             found = prepared(self, ("qdd", bounding), make, (q, qd, tau), damped, ("qdd", "f"))
             if found is not None:
                 return found
-        given = {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, "inertia": inertia, "dV0": dV0}
-        call = Call(self, given, ("f_ext", "inertia", "dV0"), out)
+        call = Call(self, {"q": q, "qd": qd, "tau": tau, **others}, tuple(others), out)
         if call.library.on_device:
             raise UnavailableError("contact_forward_dynamics: got arrays on a GPU; wanted NumPy arrays")
-        self._require_regular(call)
-        if damped:
-            with np.errstate(all="ignore"):
-                call.inputs["tau"] = call.inputs["tau"] - self._damping(call) * call.inputs["qd"]
+        self._take_parameters(call, damped)
         results = call.results({"qdd": (self.model.nv,), "f": (len(contacts.slot_pairs), 3)})
         if call.batch:
             solution = make().solve(call.inputs, results)
             warn_of_rows("contact_forward_dynamics", ~solution.converged & solution.finite, call.leading, contacts)
         return cast(tuple[Array, Array], call.finish(results))
 
+    def _take_parameters(self, call: Call, damped: bool) -> None:
+        """Check parameters of a call, and turn gravity and damping into what the program has."""
+        inputs, model = call.inputs, self.model
+        for name, array in inputs.items():
+            if name in COEFFICIENTS:
+                require_finite(name, array, 1)
+            if name in (*COEFFICIENTS, "contact_friction"):
+                require_not_negative(name, array)
+            require_of_contacts(model, name, array)
+        if "armature" in inputs and "inertia" not in inputs:
+            rows = inputs["armature"].astype(np.float64, copy=False)
+            self._require_regular_with(rows.min(axis=0) if len(rows) else model.armature)
+        else:
+            self._require_regular(call)
+        with np.errstate(all="ignore"):
+            damping = inputs.pop("damping", self._damping(call) if damped else None)
+            if damping is not None:
+                inputs["tau"] = inputs["tau"] - damping * inputs["qd"]
+            if "gravity" in inputs:
+                own = model.gravity.astype(self.dtype)
+                inputs["dV0"] = against_gravity(np, own, inputs.pop("gravity"), inputs.get("dV0"))
+
     def _contact_solver(self, bounding: float) -> Solver:
         contacts = require_contacts(self, "contact_forward_dynamics")
         return Solver(self.engine, contacts, partial(contact_task, self.model, bounding), bounding)
+
+
+def require_not_negative(name: str, array: Array) -> None:
+    """Raise for numbers below 0.
+
+    Raises:
+        ArgumentError: names the first one.
+    """
+    if bool((array < 0.0).any()):
+        raise ArgumentError(f"{name}: got {brief(float(array[array < 0.0][0]))}; wanted numbers of at least 0")
+
+
+def require_of_contacts(model: Model, name: str, array: Array) -> None:
+    """Raise for parameters of contacts that a robot cannot obey. NaN is let through.
+
+    Raises:
+        ArgumentError: there are no contacts, matrices are no poses, or a joint has no row for its dry friction.
+    """
+    contacts = model.contacts
+    if contacts is None:
+        if name in OF_CONTACTS:
+            raise ArgumentError(f"{name}: got some for {quoted(model.name)}, which has no contacts; wanted None")
+    elif name == "ground_pose":
+        entries = [array[..., i, j] for i in range(4) for j in range(4)]
+        with np.errstate(all="ignore"):
+            wrong = np.asarray(is_pose(rotation_of(entries), entries[12:]) == 0.0)
+        if wrong.any():
+            where = f" {rows_named(wrong, 0)}" if wrong.ndim else ""
+            raise ArgumentError(
+                f"ground_pose: got no pose{where}; wanted a rotation, a position, and the last row 0, 0, 0, 1, to 1e-2"
+            )
+    elif name == "friction":
+        joints = [model.joint_index(row.joint) for row in contacts.dry_friction]
+        dofs = [
+            int(model.v_source[model.v_start[i]]) + row.component
+            for i, row in zip(joints, contacts.dry_friction, strict=True)
+        ]
+        others = np.setdiff1d(np.arange(model.nv), dofs)
+        if (loose := np.flatnonzero((array[..., others] > 0.0).reshape(-1, len(others)).any(axis=0))).size:
+            raise ArgumentError(
+                f"friction: got some for degree of freedom {others[loose[0]]}, which has no row of dry friction; "
+                "wanted 0 for it, or a model with friction there and with_contacts(dry_friction=True)"
+            )
 
 
 @dataclass(frozen=True)
@@ -146,7 +228,8 @@ class Solver:
 
     def _solve_deepest(self, inputs: Mapping[str, Array], results: Mapping[str, Array]) -> Solution:
         """The same with the deepest slots of each state alone. States where more slots act count as not converged."""
-        chosen = deepest_of(self.engine.model, self.bounding)(self.engine, inputs["q"])
+        chosen = deepest_of(self.engine.model, self.bounding)(self.engine, inputs)
+        inputs = {name: array for name, array in inputs.items() if name not in OF_CONTACTS}
         own = dict(results)
         if "f" in results:
             own["f"] = np.empty((*chosen.slots.shape, 3), results["f"].dtype)
@@ -219,10 +302,10 @@ def require_contacts(dyn: Core, what: str) -> Contacts:
         raise UnavailableError(
             f"{what}: engine {dyn.engine.name!r} does not know contacts; wanted one of {', '.join(map(repr, _ENGINES))}"
         )
-    if contacts.dry_friction and "friction" in dyn.joint_forces:
+    if "friction" in dyn.joint_forces and dyn.model.friction.any():
         raise ArgumentError(
-            f"{what}: dry friction of joints is among joint_forces and among the rows of contacts; wanted one of them: "
-            "joint_forces without 'friction', or with_contacts(dry_friction=False)"
+            f"{what}: joint_forces: got 'friction' for a robot with contacts, where dry friction of joints is rows of "
+            "the contacts (dry_friction of with_contacts); wanted joint_forces without it"
         )
     return contacts
 

@@ -54,8 +54,8 @@ class RobodynEnv(gymnasium.Env):
         update: function of (q, qd, action, goal) that returns the goals (n, k) from then on: commands that change, a
             clock, the last action. `reward` and `terminated` get the goals before, `observation` those after.
         randomize: function of (rng, n) that returns arguments of `Dynamics.step` for n episodes, a dict of arrays
-            (n, ...): "inertia", "gravity", "f_ext", "armature", "damping", "friction", and "kp" and "kd" (n, m). They
-            are drawn anew for each episode, before its initial state; `parameters` has them.
+            (n, ...): "inertia", "gravity", "f_ext", "armature", "damping", "friction", with contacts "contact_friction"
+            and "ground_pose", for "position" "kp" and "kd" (n, m). They are drawn anew for each episode, before its initial state; `parameters` has them.
         observation_space: a Box (k,) of observations; None for one without bounds, of the dtype of `dyn`.
         dt: seconds between actions.
         substeps: number of steps (`Dynamics.step`) in this time.

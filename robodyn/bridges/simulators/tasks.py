@@ -15,7 +15,7 @@ from robodyn.api.motion.robot import dynamics_of
 from robodyn.api.motion.rollout import advanced
 from robodyn.api.motion.step_spec import chosen_step, limits_kept
 from robodyn.api.motion.unused import warn_of_unused_forces
-from robodyn.api.queries.contacts import warn_of_rows
+from robodyn.api.queries.contacts import OF_CONTACTS, warn_of_rows
 from robodyn.core.findings import listed
 from robodyn.core.integrators import INTEGRATORS
 from robodyn.core.joints import KINDS
@@ -45,7 +45,7 @@ _FARTHEST = 1e16
 """Squared norm, (1e8 m, rad or their rates)^2, beyond which a state has diverged and functions of it would overflow."""
 
 PARAMETERS = ("f_ext", "inertia", "armature", "damping", "friction", "gravity")
-"""Arguments of `Dynamics.step` that may differ between episodes."""
+"""Arguments of `Dynamics.step` that may differ between episodes; with contacts those of `OF_CONTACTS`, too."""
 _GAINS = ("kp", "kd")
 """The same of drives to positions."""
 
@@ -315,7 +315,8 @@ class Task:
         """
         if self._randomize is None:
             return {}
-        known = (*PARAMETERS, *(_GAINS if self.actuation == "position" else ()))
+        known = (*PARAMETERS, *(OF_CONTACTS if self._contacts else ()))
+        known += _GAINS if self.actuation == "position" else ()
         returned = self._randomize(rng, n)
         if not strict_types.is_a(returned, dict):
             raise ArgumentError(f"randomize: returned {brief(returned)}; wanted a dict of arrays")
@@ -329,7 +330,7 @@ class Task:
             if array.shape != (n, *shape):
                 raise ArgumentError(f"{name}: got shape {array.shape}; wanted {(n, *shape)}")
             require_finite(name, array, 1)
-            if key not in ("f_ext", "inertia", "gravity") and (array < 0.0).any():
+            if key not in ("f_ext", "inertia", "gravity", "ground_pose") and (array < 0.0).any():
                 raise ArgumentError(f"{name}: got {brief(float(array.min()))}; wanted numbers of at least 0")
             arrays[key] = array.copy()
         return arrays

@@ -28,7 +28,8 @@ CONES: tuple[Cone, ...] = ("pyramidal", "elliptic")
 SOLREF: Pair = (0.02, 1.0)
 SOLIMP: Solimp = (0.9, 0.95, 0.001, 0.5, 2.0)
 """MuJoCo's defaults."""
-_LEAST_FRICTION = 1e-5
+LEAST_FRICTION = 1e-5
+"""The least coefficient of friction, as of MuJoCo."""
 _MOST_SELECTIONS = 40_000
 """Most selections of heights of a contact: rows times columns times those near a shape, roughly."""
 MOST_POWER = 16
@@ -327,7 +328,7 @@ def _friction(given: Any) -> Pair:
     members = strict_types.members(given) if strict_types.is_a(given, tuple, list) else (given, given)
     if len(members) != 2:
         raise ArgumentError(f"Contact.friction: got {brief(given)}; wanted a number, or two, along both tangents")
-    one, other = (max(_not_negative("Contact.friction", each), _LEAST_FRICTION) for each in members)
+    one, other = (max(_not_negative("Contact.friction", each), LEAST_FRICTION) for each in members)
     return one, other
 
 
