@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from robodyn.api.dynamics import Dynamics
+from robodyn.bridges.simulators.rendering import MODES, Renderer
 from robodyn.bridges.simulators.tasks import Parameters, States, Task
 from robodyn.core.model import Model
 from robodyn.internals import strict_types
@@ -55,7 +56,8 @@ class RobodynEnv(gymnasium.Env):
             clock, the last action. `reward` and `terminated` get the goals before, `observation` those after.
         randomize: function of (rng, n) that returns arguments of `Dynamics.step` for n episodes, a dict of arrays
             (n, ...): "inertia", "gravity", "f_ext", "armature", "damping", "friction", with contacts "contact_friction"
-            and "ground_pose", for "position" "kp" and "kd" (n, m). They are drawn anew for each episode, before its initial state; `parameters` has them.
+            and "ground_pose", for "position" "kp" and "kd" (n, m). They are drawn anew for each episode, before its
+            initial state; `parameters` has them.
         observation_space: a Box (k,) of observations; None for one without bounds, of the dtype of `dyn`.
         dt: seconds between actions.
         substeps: number of steps (`Dynamics.step`) in this time.
@@ -70,6 +72,8 @@ class RobodynEnv(gymnasium.Env):
         kd: (m,) or one number, N s/m or N m s/rad, for "position".
         limits: which limits of the model steps keep, as in `Dynamics.rollout`; None: "effort" for "position".
         max_episode_steps: number of steps after which an episode is truncated; None: never.
+        render_mode: "rgb_array": `render` returns a picture (360, 480, 3) by Matplotlib. "human": the viewer shows the
+            robot at each step, in real time; `view.url` is its address. None: nothing is drawn.
 
     A state that diverges (beyond 1e8 in SI units, or NaN) terminates its episode without an error. Observation and
     reward are then those of the state before, and `info["diverged"]` is True. Spaces have the dtype of `dyn`.
@@ -79,7 +83,7 @@ class RobodynEnv(gymnasium.Env):
         NumericalError: NaN in an action or in the result of a function.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  Gymnasium's own declaration
+    metadata: dict[str, Any] = {"render_modes": [*MODES]}  # noqa: RUF012  Gymnasium's own declaration
 
     def __init__(
         self,
@@ -102,12 +106,15 @@ class RobodynEnv(gymnasium.Env):
         kd: Any = None,
         limits: Sequence[str] | None = None,
         max_episode_steps: int | None = None,
+        render_mode: str | None = None,
     ) -> None:
         self.task = Task(
             dyn, reward, terminated, reset, observation, update, randomize, dt, substeps, integrator, actuation,
             joints, effort, kp, kd, limits, max_episode_steps,
         )  # fmt: skip
         self.observation_space, self.action_space = _spaces(self.task, observation_space)
+        self._renderer = Renderer(self.task, render_mode)
+        self.render_mode, self.metadata = render_mode, {**self.metadata, "render_fps": self._renderer.fps}
         self._states: States | None = None
         self.parameters: Parameters = {}
         self._steps = 0
@@ -117,6 +124,7 @@ class RobodynEnv(gymnasium.Env):
         super().reset(seed=seed)
         self._steps, self.parameters = 0, self.task.parameters(self.np_random, 1)
         self._states = _fixed(self.task.start(self.np_random, 1))
+        self._renderer.follow(self._states)
         return _seen(self.task, self._states)[0], {}
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
@@ -128,10 +136,27 @@ class RobodynEnv(gymnasium.Env):
         states = _fixed((q, qd, *self._states[2:]))
         reward, ends = self.task.judged(states, taken)
         self._states = _fixed(self.task.updated(states, taken))
+        self._renderer.follow(self._states)
         self._steps += 1
         truncated = self.task.max_episode_steps is not None and self._steps >= self.task.max_episode_steps
         info = {"diverged": True} if lost[0] else {}
         return _seen(self.task, self._states)[0], float(reward[0]), bool(ends[0] | lost[0]), truncated, info
+
+    @property
+    def view(self) -> Any:
+        """The view of the mode "human", after the first reset; None in other modes."""
+        return self._renderer.view
+
+    def render(self) -> Any:
+        """The picture of the mode "rgb_array"; None in other modes."""
+        if self._states is None:
+            raise gymnasium.error.ResetNeeded("reset has not been called")
+        pictures = self._renderer.pictures(self._states, self.parameters)
+        return None if pictures is None else pictures[0]
+
+    def close(self) -> None:
+        """Close the view."""
+        self._renderer.close()
 
 
 class RobodynVectorEnv(gymnasium.vector.VectorEnv):
@@ -146,11 +171,12 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
             episode. "Disabled": only `reset(options={"reset_mask": mask})` begins episodes, with a bool array
             (num_envs,).
 
-    The other arguments are those of `RobodynEnv`. One generator, `np_random`, serves all environments: a seed gives the
-    same episodes for the same number of environments. Functions get read-only arrays.
+    The other arguments are those of `RobodynEnv`; the mode "human" shows the first environment. One generator,
+    `np_random`, serves all environments: a seed gives the same episodes for the same number of environments. Functions
+    get read-only arrays.
     """
 
-    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+    metadata: dict[str, Any] = {"render_modes": [*MODES], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
     def __init__(
         self,
@@ -174,6 +200,7 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
         kd: Any = None,
         limits: Sequence[str] | None = None,
         max_episode_steps: int | None = None,
+        render_mode: str | None = None,
         autoreset_mode: Any = AutoresetMode.NEXT_STEP,
     ) -> None:
         self.num_envs = count("num_envs", num_envs, 1, _MOST_ENVS)
@@ -182,7 +209,6 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
         except Exception:  # a foreign object may raise anything when it is compared
             allowed = ", ".join(repr(mode.value) for mode in AutoresetMode)
             raise ArgumentError(f"autoreset_mode: got {brief(autoreset_mode)}; allowed: {allowed}") from None
-        self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
         self.task = Task(
             dyn, reward, terminated, reset, observation, update, randomize, dt, substeps, integrator, actuation,
             joints, effort, kp, kd, limits, max_episode_steps,
@@ -190,6 +216,9 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
         self.single_observation_space, self.single_action_space = _spaces(self.task, observation_space)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._renderer = Renderer(self.task, render_mode)
+        self.render_mode = render_mode
+        self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode, "render_fps": self._renderer.fps}
         self._states: States | None = None
         self.parameters: Parameters = {}
         self._steps = np.zeros(self.num_envs, np.int64)
@@ -214,6 +243,7 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
         else:
             self._states = _fixed(self._begun_anew(self._states, mask))
             self._ended[mask] = False
+        self._renderer.follow(self._states)
         return _seen(self.task, self._states), {}
 
     def step(self, actions: Any) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
@@ -262,7 +292,23 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
         elif lost.any():
             infos = {"diverged": lost, "_diverged": lost.copy()}
         self._states, self._ended = states, ended
+        self._renderer.follow(states)
         return seen, rewards, terminations, truncations, infos
+
+    @property
+    def view(self) -> Any:
+        """As of `RobodynEnv`, of the first environment."""
+        return self._renderer.view
+
+    def render(self) -> tuple[Array, ...] | None:
+        """A picture of each environment in the mode "rgb_array"; None in other modes."""
+        if self._states is None:
+            raise gymnasium.error.ResetNeeded("reset has not been called")
+        return self._renderer.pictures(self._states, self.parameters)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close the view."""
+        self._renderer.close()
 
     def _updated(self, states: States, taken: Array, begun: Array) -> States:
         """The states with the goals of the next step, except of episodes that have begun in this one."""
