@@ -66,7 +66,7 @@ class Pictures:
     def picture(self, q: Array, ground_pose: Array | None = None) -> Array:
         """The robot at a configuration (nq,), on the ground (4, 4): (height, width, 3) of 8 bits."""
         from matplotlib.collections import LineCollection, PolyCollection
-        from scipy.spatial import ConvexHull
+        from scipy.spatial import ConvexHull  # type: ignore[import-untyped]
 
         poses = self._poses(q)
         centre = poses[:, :3, 3].mean(axis=0)
@@ -93,7 +93,7 @@ class Pictures:
         panel.add_collection(LineCollection(lines, colors="#c8c8c8", linewidths=0.8, zorder=0))
         bones = seen(poses[:, :3, 3])[:, :2]
         panel.add_collection(
-            LineCollection(bones[self._ends], colors="#555555", linewidths=3.0, capstyle="round", zorder=1)
+            LineCollection([*bones[self._ends]], colors="#555555", linewidths=3.0, capstyle="round", zorder=1)
         )
         if outlines:
             _, polygons, colors = zip(*outlines, strict=True)
@@ -133,7 +133,7 @@ def _placed(pose: Array, points: Array) -> Array:
 
 
 def _solids(dyn: Dynamics) -> Iterator[tuple[int, Array, Any]]:
-    """The link, points (n, 3) on its surface in the link's frame, and colour of each convex shape: visual ones, those for
+    """The link, points (n, 3) on the surface in its frame, and the colour of each convex shape: visual ones, those for
     collisions of links without them, and those of contacts."""
     model = dyn.model
     visible = {each.link for each in model.geometries if each.role != "collision"}
