@@ -143,6 +143,12 @@ class RobodynEnv(gymnasium.Env):
         return _seen(self.task, self._states)[0], float(reward[0]), bool(ends[0] | lost[0]), truncated, info
 
     @property
+    def states(self) -> States | None:
+        """The state: q (1, nq), qd (1, nv), and the goal (1, k) if there is one. Read-only; None before the first
+        reset."""
+        return self._states
+
+    @property
     def view(self) -> Any:
         """The view of the mode "human", after the first reset; None in other modes."""
         return self._renderer.view
@@ -294,6 +300,12 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
         self._states, self._ended = states, ended
         self._renderer.follow(states)
         return seen, rewards, terminations, truncations, infos
+
+    @property
+    def states(self) -> States | None:
+        """The states: q (num_envs, nq), qd (num_envs, nv), and goals (num_envs, k) if there are any. Read-only; None
+        before the first reset."""
+        return self._states
 
     @property
     def view(self) -> Any:
