@@ -75,6 +75,7 @@ STANCES = {
     "robodyn.simulators.gymnasium": {OBEYS: "RobodynEnv RobodynVectorEnv"},
     "robodyn.simulators.mujoco": {OTHER: "Bridge"},  # MuJoCo moves; it warns of scenes without equalities
     "robodyn.simulators.pybullet": {OTHER: "Bridge"},  # likewise
+    "robodyn.simulators.rendering": {OTHER: "Renderer"},
     "robodyn.simulators.ros": {
         OTHER: "States from_joint_state from_odometry from_robot_description read_bag to_joint_state to_odometry "
         "write_bag"

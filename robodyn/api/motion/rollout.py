@@ -23,7 +23,7 @@ from robodyn.api.motion.fast_rollouts import Begun, FastRollouts
 from robodyn.api.motion.policy import Policy
 from robodyn.api.motion.result import Rollout
 from robodyn.api.motion.run import Run, memory_for
-from robodyn.api.motion.step_spec import forces_given
+from robodyn.api.motion.step_spec import FORCES, forces_given
 from robodyn.api.motion.unused import warn_of_unused_forces
 from robodyn.api.queries.call import Call
 from robodyn.api.queries.fast_path import FAST_ROLLOUTS
@@ -61,6 +61,7 @@ def rollout(dyn: Dynamics, arguments: Mapping[str, Any], begun: Begun | None = N
     file = None if checkpoint is None else _Checkpoint(require_writable(checkpoint, "checkpoint"))
     trajectory = _Trajectory(run, every, arguments["out"])
     _follow(run, trajectory, file, flag("progress", arguments["progress"]), begun)
+    trajectory.warn(run.interrupted)
     result = trajectory.finished()
     if run.engine.native and not run.interrupted and trajectory.diverged.max(initial=-1) < 0:
         known.learn(run, arguments, result, every)
@@ -94,6 +95,28 @@ def prepared(
         run = Run(dyn, start, seconds, steps, integrator, {"tau": tau, **given}, limits, policy)
     warn_of_unused_forces(dyn, "rollout", given)
     return run, every
+
+
+def advanced(
+    dyn: Dynamics,
+    state: tuple[Array, Array],
+    dt: float,
+    steps: int,
+    integrator: str,
+    given: Mapping[str, Any],
+    limits: Any,
+    policy: Policy | None = None,
+) -> tuple[Array, Array, Array, Array]:
+    """The states (B, ...) after some steps, which of them diverged (B,), and which had contact forces that converged.
+    Nobody is warned of either. `given`: other arguments, tau among them, None for those that are not given."""
+    others = {name: given.get(name) for name in FORCES}
+    run, every = prepared(dyn, *state, given.get("tau"), dt, steps, integrator, others, limits, policy, None)
+    trajectory = _Trajectory(run, every, None)
+    _follow(run, trajectory, None, progress=False)
+    if run.interrupted:
+        raise KeyboardInterrupt
+    q, qd = trajectory.states
+    return q[-1], qd[-1], trajectory.diverged >= 0, run.converged
 
 
 def step(
@@ -257,7 +280,7 @@ class _Trajectory:
         run, done = self._run, self._last[0]
         if interrupted:
             text = f"rollout: interrupted after {done} of {run.steps} steps; what was computed is returned"
-            warnings.warn(text, RuntimeWarning, stacklevel=5)
+            warnings.warn(text, RuntimeWarning, stacklevel=4)
         run.warn_of_contacts("rollout")
         diverged = self._diverged_by(done)
         rows = np.flatnonzero(diverged >= 0)
@@ -269,7 +292,7 @@ class _Trajectory:
                 f"rollout: {rows.size} of {diverged.size} rows diverged, {where} in step {step} (t = "
                 f"{step * run.dt:.6g} s); they keep their last finite state. {why}",
                 RuntimeWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
 
     def _diverged_by(self, done: int) -> Array:
@@ -389,7 +412,6 @@ def _follow(
         finally:
             if checkpoint is not None:
                 checkpoint.update(trajectory, now=True)
-    trajectory.warn(run.interrupted)
 
 
 @contextmanager

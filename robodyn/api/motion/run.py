@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 _LOOKED_AT, _POWERS = 16, 12
 """Number of states and of power iterations for the estimate of the damping rate."""
+_FEW = 1 << 13
+"""Numbers of states whose sum of squares is taken."""
 _WINDOW_S = 0.1
 """A window stepped in Python ends after this many seconds, so that checkpoints and progress lag no more."""
 
@@ -387,8 +389,9 @@ class Run:
     def finite(self, q: Array, qd: Array) -> bool:
         """Whether all states are finite."""
         xp = self.library.xp
-        # A sum of squares tells in a fraction of the time, unless it overflows.
-        if not self.library.on_device and math.isfinite(np.vdot(q, q)) and math.isfinite(np.vdot(qd, qd)):
+        # A sum of squares tells sooner, unless it overflows, as long as BLAS leaves it to one thread.
+        few = q.size <= _FEW and not self.library.on_device
+        if few and math.isfinite(np.vdot(q, q)) and math.isfinite(np.vdot(qd, qd)):
             return True
         return bool(xp.isfinite(q).all() & xp.isfinite(qd).all())
 

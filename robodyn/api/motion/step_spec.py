@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 GRADIENT = QUERIES["forward_dynamics_gradient"]
 FORWARD_DYNAMICS = QUERIES["forward_dynamics"]
-_FORCES = ("f_ext", "inertia", *COEFFICIENTS, "gravity", "V0", "dV0", *TARGETS, "targets", "active", *OF_CONTACTS)
+FORCES = ("f_ext", "inertia", *COEFFICIENTS, "gravity", "V0", "dV0", *TARGETS, "targets", "active", *OF_CONTACTS)
 _OF_STEPS = ("qdd", "vector", "point", "restitution", *PER_ROW)
 """Inputs of other queries."""
 _MOST_WORDS = 100
@@ -66,7 +66,7 @@ def limits_kept(limits: Any, integrator: str) -> tuple[str, ...]:
 
 def forces_given(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Select from a method's arguments (its `locals()`) those that determine forces of a step, besides tau."""
-    return {name: arguments[name] for name in _FORCES if name in arguments}
+    return {name: arguments[name] for name in FORCES if name in arguments}
 
 
 def require_targets(given: Mapping[str, Any]) -> None:
