@@ -80,7 +80,7 @@ def _contacts(model: Model) -> Contacts:
 
 
 def _in_order(inputs: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for name in _SIZES if name in inputs)
+    return tuple(name for name in SIZES if name in inputs)
 
 
 class _Solved(NamedTuple):
@@ -123,7 +123,7 @@ def _solved(
     return _Solved([x - each for x, each in zip(newton.a, b, strict=True)], f, error, H)
 
 
-_SIZES = {
+SIZES = {
     "q": Sized(("nq",)),
     **dict.fromkeys(("qd", "qdd", "tau", "armature"), Sized(("nv",))),
     "f_ext": Sized(("n_bodies", 6)),
@@ -138,7 +138,7 @@ _SIZES = {
 
 def _given(inputs: tuple[str, ...], n_slots: int) -> dict[str, Sized]:
     return {
-        name: Sized((n_slots, *_SIZES[name].axes)) if name in ("points", "sides") else _SIZES[name] for name in inputs
+        name: Sized((n_slots, *SIZES[name].axes)) if name in ("points", "sides") else SIZES[name] for name in inputs
     }
 
 

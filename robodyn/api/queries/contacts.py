@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
+from robodyn.algorithms.contacts.gradients import DERIVATIVES, contact_gradient_task
 from robodyn.algorithms.contacts.tasks import FIRST_BLOCK, NEXT_BLOCK, contact_task, most_iterations
 from robodyn.algorithms.tasks import ScalarTask
 from robodyn.api.queries.call import Call
@@ -64,29 +65,81 @@ class ContactQueries(Core):
         Raises:
             SingularError: H is singular at every state.
         """
-        seconds = finite_real(dt)
-        if seconds is None or not seconds > 0.0:
-            raise ArgumentError(f"dt: got {brief(dt)}; wanted a time step above 0, in s")
-        contacts = require_contacts(self, "contact_forward_dynamics")
-        bounding, damped = contacts.bounding(seconds), "damping" in self.joint_forces
-        make = partial(self._contact_solver, bounding)
+        bounding, contacts = self._bounding("contact_forward_dynamics", dt)
+        damped, make = "damping" in self.joint_forces, partial(self._contact_solver, bounding)
         if not contacts.crowded and f_ext is None and inertia is None and dV0 is None and out is None:
             found = prepared(self, ("qdd", bounding), make, (q, qd, tau), damped, ("qdd", "f"))
             if found is not None:
                 return found
         given = {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, "inertia": inertia, "dV0": dV0}
-        call = Call(self, given, ("f_ext", "inertia", "dV0"), out)
-        if call.library.on_device:
-            raise UnavailableError("contact_forward_dynamics: got arrays on a GPU; wanted NumPy arrays")
-        self._require_regular(call)
-        if damped:
-            with np.errstate(all="ignore"):
-                call.inputs["tau"] = call.inputs["tau"] - self._damping(call) * call.inputs["qd"]
+        call = self._contact_call("contact_forward_dynamics", given, out)
         results = call.results({"qdd": (self.model.nv,), "f": (len(contacts.slot_pairs), 3)})
         if call.batch:
             solution = make().solve(call.inputs, results)
             warn_of_rows("contact_forward_dynamics", ~solution.converged & solution.finite, call.leading, contacts)
         return cast(tuple[Array, Array], call.finish(results))
+
+    def contact_forward_dynamics_gradient(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        tau: ArrayLike,
+        dt: float = 0.002,
+        *,
+        f_ext: ArrayLike | None = None,
+        inertia: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+        out: tuple[Array, Array, Array] | None = None,
+    ) -> tuple[Array, Array, Array]:
+        """(dqdd_dq, dqdd_dqd, dqdd_dtau), each (..., nv, nv): derivatives of `contact_forward_dynamics`, by q on the
+        tangent space.
+
+        They follow from the implicit function theorem at the accelerations that are found, and are exact for the rows
+        that act there (docs/contacts.md). Where a row begins or ceases to act, they are those of one side.
+
+        Args:
+            dt, inertia: as of `contact_forward_dynamics`.
+
+        Raises:
+            UnavailableError: also with `max_contacts`.
+            SingularError: H is singular at every state.
+        """
+        what = "contact_forward_dynamics_gradient"
+        bounding, contacts = self._bounding(what, dt)
+        given = {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, "inertia": inertia, "dV0": dV0}
+        call = self._contact_call(what, given, out)
+        names = (*call.inputs, "qdd")
+        task = contact_gradient_task(self.model, bounding, "damping" in self.joint_forces, names)
+        results = call.results(dict.fromkeys(DERIVATIVES, (self.model.nv, self.model.nv)))
+        if call.batch:
+            qdd = np.empty_like(call.inputs["qd"])
+            solution = self._contact_solver(bounding).solve(call.inputs, {"qdd": qdd})
+            self.engine.compose(task, {**call.inputs, "qdd": qdd}, results)
+            warn_of_rows(what, ~solution.converged & solution.finite, call.leading, contacts)
+        return cast(tuple[Array, Array, Array], call.finish(results))
+
+    def _bounding(self, what: str, dt: float) -> tuple[float, Contacts]:
+        """`Contacts.bounding` of a time step in s, and the contacts.
+
+        Raises:
+            ArgumentError: it is none.
+        """
+        seconds = finite_real(dt)
+        if seconds is None or not seconds > 0.0:
+            raise ArgumentError(f"dt: got {brief(dt)}; wanted a time step above 0, in s")
+        contacts = require_contacts(self, what)
+        return contacts.bounding(seconds), contacts
+
+    def _contact_call(self, what: str, given: dict[str, Any], out: tuple[Array, ...] | None) -> Call:
+        """A call about states with contacts, with the damping of joints among tau."""
+        call = Call(self, given, ("f_ext", "inertia", "dV0"), out)
+        if call.library.on_device:
+            raise UnavailableError(f"{what}: got arrays on a GPU; wanted NumPy arrays")
+        self._require_regular(call)
+        if "damping" in self.joint_forces:
+            with np.errstate(all="ignore"):
+                call.inputs["tau"] = call.inputs["tau"] - self._damping(call) * call.inputs["qd"]
+        return call
 
     def _contact_solver(self, bounding: float) -> Solver:
         contacts = require_contacts(self, "contact_forward_dynamics")

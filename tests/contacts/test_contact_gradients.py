@@ -1,0 +1,113 @@
+"""Derivatives through contacts, against central differences."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from robots import own
+from test_contact_dynamics import on_feet, quadruped, theirs_of
+
+import robodyn as rd
+
+HELD = """<equality><weld body1="front_left_foot" body2="hind_left_foot" relpose="0.3 0.05 0.02 1 .1 .05 0.02"/>
+<connect body1="front_right_foot" anchor="0.01 0 0.02"/>
+<joint joint1="front_right_hip" joint2="hind_right_hip" polycoef="0.05 0.8 0 0 0"/></equality>"""
+SWUNG = """<mujoco><option cone="elliptic" impratio="3"/><worldbody><geom type="plane" size="9 9 .1" pos="0 0 -.5"/>
+<body><joint type="ball" range="0 2" damping=".1"/><geom type="capsule" fromto="0 0 0 0 0 -.35" size=".05"/>
+<body pos="0 0 -.3"><joint axis="0 1 0" range="-20 60" frictionloss=".2"/>
+<geom type="box" pos="0 0 -.12" size=".05 .04 .1" friction=".6" margin=".01"/></body></body>
+<body pos=".145 0 -.4"><freejoint/><geom size=".1" mass="2" friction=".7"/></body></worldbody></mujoco>"""
+SCENES = (*(pytest.param(name, marks=pytest.mark.matrix) for name in ("standing", "held", "swung")), "grasped")
+
+
+def scene(name):
+    """A model with contacts, and a configuration in contact. Between them: both cones; planes, boxes, spheres; limits,
+    dry friction; frames and coordinates that are held; a floating base, a spherical joint, joints that mimic."""
+    if name == "standing":
+        model, q = on_feet()
+        q[2] -= 2e-3
+        return model, q
+    if name == "held":
+        model = rd.load_mjcf(theirs_of(quadruped("floating", HELD), "pyramidal", 10.0), contacts=True)
+        q = model.neutral()
+        q[2], q[-12:] = 0.32, np.tile([0.0, 0.7, -1.4], 4)
+        return model, q
+    if name == "swung":
+        model = rd.load_mjcf(SWUNG, contacts=True)
+        q = model.neutral()
+        q[:4] = 0.0, 0.02, 0.02, np.sqrt(1.0 - 8e-4)
+        return model, q
+    model = rd.load_urdf(own("gripper"))
+    ends = [
+        rd.Sphere(f"{side}_finger", at=at, radius=0.02)
+        for side, at in (("right", (0.0, 0.0, 0.03)), ("left", (0.004, 0.001, 0.032)))
+    ]
+    return model.with_contacts([rd.Contact(*ends, friction=0.5)], cone="elliptic"), model.neutral()
+
+
+def pushed(model, q, count, seed=0):
+    """States about a configuration."""
+    print(f"states in contact: seed {seed}")
+    rng = np.random.default_rng(seed)
+    q = model.integrate(np.tile(q, (count, 1)), rng.normal(0.0, 1e-3, (count, model.nv)))
+    return q, rng.normal(0.0, 0.2, (count, model.nv)), rng.normal(0.0, 3.0, (count, model.nv))
+
+
+def slope(of, state, k, model, h=1e-6):
+    """Central differences (..., n, nv) of of(q, qd, tau) by argument k."""
+    columns = []
+    for e in h * np.eye(model.nv):
+        ends = []
+        for step in (e, -e):
+            moved = list(state)
+            moved[k] = model.integrate(state[0], np.tile(step, (len(state[0]), 1))) if k == 0 else state[k] + step
+            ends.append(of(*moved))
+        columns.append((ends[0] - ends[1]) / (2.0 * h))
+    return np.stack(columns, axis=-1)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_accelerations_by_differences(name, make_dynamics):
+    model, q = scene(name)
+    dyn = make_dynamics(model, joint_forces=("damping",), check=False)
+    exact = rd.Dynamics(model, joint_forces=("damping",), engine="cpu")
+    state = pushed(model, q, 4)
+    given = {
+        "f_ext": np.random.default_rng(1).normal(0.0, 1.0, (4, model.n_bodies, 6)),
+        "inertia": model.inertia * 1.1,
+        "dV0": np.array([0.0, 0.0, 0.0, 1.0, 2.0, 9.0]),
+    }
+    assert (exact.contact_distances(state[0]) < 0.0).any(axis=1).all()
+    out = tuple(np.full((4, model.nv, model.nv), np.nan, dyn.dtype) for _ in range(3))
+    found = dyn.contact_forward_dynamics_gradient(*state, dt=0.003, **given, out=out)
+    assert all(each is mine for each, mine in zip(found, out, strict=True))
+    most = 2e-5 if dyn.dtype == np.float64 else 2e-2
+    for k, got in enumerate(found):
+        wanted = slope(lambda *x: exact.contact_forward_dynamics(*x, dt=0.003, **given)[0], state, k, model)
+        assert (np.abs(got - wanted).max(axis=(1, 2)) <= most * np.abs(wanted).max(axis=(1, 2))).all()
+
+
+@pytest.mark.some(of=4, rest="matrix")
+def test_nan_stays_in_its_row_of_derivatives(make_dynamics):
+    model, q = scene("grasped")
+    dyn = make_dynamics(model)
+    q, qd, tau = pushed(model, q, 5)
+    right = dyn.contact_forward_dynamics_gradient(q, qd, tau)
+    q[1, 2], qd[3, 2] = np.nan, np.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = dyn.contact_forward_dynamics_gradient(q, qd, tau)
+    for got, wanted in zip(found, right, strict=True):
+        bad = np.isnan(got).any(axis=(1, 2))
+        assert bad[1] and not bad[[0, 2, 4]].any()
+        assert np.array_equal(got[[0, 2, 4]], wanted[[0, 2, 4]])
+    one = dyn.contact_forward_dynamics_gradient(q[0], qd[0], tau[0])
+    assert [each.shape for each in one] == 3 * [(model.nv, model.nv)]
+
+
+def test_derivatives_refuse_a_choice_of_slots_by_name():
+    model, q = on_feet(max_contacts=2)
+    with pytest.raises(rd.UnavailableError, match="max_contacts=2"):
+        rd.Dynamics(model).contact_forward_dynamics_gradient(q, *np.zeros((2, model.nv)))
