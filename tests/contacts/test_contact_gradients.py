@@ -1,4 +1,4 @@
-"""Derivatives through contacts, against central differences."""
+"""Derivatives through contacts, against central differences and MuJoCo's transition matrices."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import warnings
 import numpy as np
 import pytest
 from robots import own
-from test_contact_dynamics import on_feet, quadruped, theirs_of
+from test_contact_dynamics import converted, on_feet, quadruped, theirs_of, visited
 
 import robodyn as rd
+
+mujoco = pytest.importorskip("mujoco")
 
 HELD = """<equality><weld body1="front_left_foot" body2="hind_left_foot" relpose="0.3 0.05 0.02 1 .1 .05 0.02"/>
 <connect body1="front_right_foot" anchor="0.01 0 0.02"/>
@@ -90,6 +92,93 @@ def test_accelerations_by_differences(name, make_dynamics):
 
 
 @pytest.mark.some(of=4, rest="matrix")
+@pytest.mark.parametrize("integrator", ["semi_implicit_euler", "mujoco"])
+@pytest.mark.parametrize("name", SCENES)
+def test_steps_by_differences(name, integrator, make_dynamics):
+    model, q = scene(name)
+    options = {"dt": 0.004, "integrator": integrator}
+    dyn = make_dynamics(model, joint_forces=("damping",), check=False)
+    exact = rd.Dynamics(model, joint_forces=("damping",), engine="cpu")
+    state, nv = pushed(model, q, 3), model.nv
+    out = np.full((3, 2 * nv, 2 * nv), np.nan, dyn.dtype), np.full((3, 2 * nv, nv), np.nan, dyn.dtype)
+    A, B = dyn.step_gradient(*state, **options, out=out)
+    middle = exact.step(*state, **options)[0]
+
+    def after(*state):
+        q, qd = exact.step(*state, **options)
+        return np.concatenate([model.difference(middle, q), qd], axis=-1)
+
+    most = 1e-5 if dyn.dtype == np.float64 else 2e-2
+    by_q, by_qd, by_tau = (slope(after, state, k, model) for k in range(3))
+    for got, wanted in ((A[..., :nv], by_q), (A[..., nv:], by_qd), (B, by_tau)):
+        for rows in (slice(0, nv), slice(nv, None)):
+            assert np.abs(got[:, rows] - wanted[:, rows]).max() <= most * np.abs(wanted[:, rows]).max()
+
+
+def of_mujoco(convert, model, q, qd, h=1e-6):
+    """(2 nv, 2 nv): changes of a state on MuJoCo's tangent space by those on this package's."""
+    T = np.zeros((2 * model.nv, 2 * model.nv))
+    for j, e in enumerate(np.eye(model.nv)):
+        T[: model.nv, j] = T[model.nv :, model.nv + j] = convert.v_to(q, e)
+        ahead, behind = (convert.v_to(model.integrate(q, s * e), qd) for s in (h, -h))
+        T[model.nv :, j] = (ahead - behind) / (2.0 * h)
+    return T
+
+
+@pytest.mark.parametrize(
+    ("cone", "name"),
+    [
+        ("elliptic", "swung"),
+        pytest.param("elliptic", "", marks=pytest.mark.matrix),
+        pytest.param("pyramidal", HELD, marks=pytest.mark.matrix),
+    ],
+)
+def test_steps_as_transitions_of_mujoco(cone, name):
+    m = theirs_of(SWUNG if name == "swung" else quadruped("floating", name), cone, 1.0)
+    model = rd.load_mjcf(m, contacts=True)
+    dyn, convert, nv = rd.Dynamics(model, joint_forces=("damping",)), rd.converter(model, "mujoco"), model.nv
+    states, d = visited(m, 40)[4::6], mujoco.MjData(m)
+    q, qd, tau, _ = converted(model, m, states)
+    assert ((dyn.contact_distances(q) < 0.0).sum(axis=1) > 0).sum() > 3
+    A, _ = dyn.step_gradient(q, qd, tau, m.opt.timestep, integrator="mujoco")
+    q_next, qd_next = dyn.step(q, qd, tau, m.opt.timestep, integrator="mujoco")
+    off, wanted = [], np.zeros((2 * nv, 2 * nv))
+    for k, (qpos, qvel, applied, _) in enumerate(states):
+        d.qpos[:], d.qvel[:], d.qfrc_applied[:] = qpos, qvel, applied
+        mujoco.mj_forward(m, d)
+        mujoco.mjd_transitionFD(m, d, 1e-6, True, wanted, None, None, None)
+        got = of_mujoco(convert, model, q_next[k], qd_next[k]) @ A[k]
+        got = got @ np.linalg.inv(of_mujoco(convert, model, q[k], qd[k]))
+        off.append(np.abs(got - wanted).max() / np.abs(wanted).max())
+    print("transition matrices, relative error:", *(f"{each:.0e}" for each in off))
+    assert np.median(off) <= 1e-6 and np.quantile(off, 0.8) <= 1e-4  # differences across kinks are off
+
+
+@pytest.mark.parametrize("integrator", ["semi_implicit_euler", "mujoco"])
+def test_rollouts_by_differences(integrator):
+    model, q = scene("grasped")
+    dyn, steps, rng = rd.Dynamics(model, joint_forces=("damping",)), 12, np.random.default_rng(3)
+    q0, qd0, _ = pushed(model, q, 3)
+    tau = rng.normal(0.0, 0.1, (steps, 3, model.nv))
+    options = {"dt": 0.002, "steps": steps, "integrator": integrator}
+    of_q, of_qd = rng.normal(0.0, 1.0, (2, steps + 1, 3, model.nv))
+
+    def value(q0, qd0, tau):
+        run = dyn.rollout(q0, qd0, tau, **options)
+        return (run.q * of_q).sum() + (run.qd * of_qd).sum()
+
+    assert not model.quaternion_starts.size  # differences of q are those of coordinates
+    found = dyn.rollout_vjp(q0, qd0, tau, **options, q_weight=of_q, qd_weight=of_qd)
+    arrays = {"q0": q0, "qd0": qd0, "tau": tau}
+    for name, array in arrays.items():
+        along = rng.normal(0.0, 1.0, array.shape)
+        ahead, behind = (value(**{**arrays, name: array + h * along}) for h in (1e-6, -1e-6))
+        assert (found[name] * along).sum() == pytest.approx((ahead - behind) / 2e-6, rel=1e-6)
+    with pytest.raises(rd.UnavailableError, match="f_ext"):
+        dyn.rollout_vjp(q0, qd0, tau, **options, f_ext=np.zeros((model.n_bodies, 6)), q_weight=of_q, wrt="f_ext")
+
+
+@pytest.mark.some(of=4, rest="matrix")
 def test_nan_stays_in_its_row_of_derivatives(make_dynamics):
     model, q = scene("grasped")
     dyn = make_dynamics(model)
@@ -109,5 +198,11 @@ def test_nan_stays_in_its_row_of_derivatives(make_dynamics):
 
 def test_derivatives_refuse_a_choice_of_slots_by_name():
     model, q = on_feet(max_contacts=2)
-    with pytest.raises(rd.UnavailableError, match="max_contacts=2"):
-        rd.Dynamics(model).contact_forward_dynamics_gradient(q, *np.zeros((2, model.nv)))
+    dyn, (qd, tau) = rd.Dynamics(model), np.zeros((2, model.nv))
+    for call in (
+        lambda: dyn.contact_forward_dynamics_gradient(q, qd, tau),
+        lambda: dyn.step_gradient(q, qd, tau, 1e-3),
+        lambda: dyn.rollout_vjp(q, qd, tau, 1e-3, 2, q_weight=np.ones(model.nv)),
+    ):
+        with pytest.raises(rd.UnavailableError, match="max_contacts=2"):
+            call()

@@ -42,6 +42,7 @@ from robodyn.internals.errors import UnavailableError
 
 DERIVATIVES = ("dqdd_dq", "dqdd_dqd", "dqdd_dtau")
 Matrix: TypeAlias = list[list[Any]]
+"""Rows of scalars."""
 _Q, _QD, _A, _POSE, _V, _ACC, _DRIFT = "q", "qd", "a", "pose", "velocity", "acceleration", "drift"
 """Variables: coordinates, rates and accelerations of degrees of freedom; poses, velocities, accelerations J a of links,
 and their accelerations at a = 0."""
@@ -56,26 +57,23 @@ _BY_ENTRY = SimpleNamespace(
 _AXES = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
 
 
-class Derived(NamedTuple):
-    """dqdd/dq, dqdd/dqd and dqdd/dtau: columns of scalars."""
-
-    by_q: list[list[Any]]
-    by_qd: list[list[Any]]
-    by_tau: list[list[Any]]
-
-
 def derived(
-    model: Model, given: Mapping[str, Sequence[Any]], at: OfLink, bounding: float, damping: Sequence[Any]
-) -> Derived:
-    """Derivatives of the accelerations `given["qdd"]`, which are an answer.
+    model: Model,
+    given: Mapping[str, Sequence[Any]],
+    at: OfLink,
+    bounding: float,
+    damping: Sequence[Any],
+    **changed: Sequence[Any],
+) -> tuple[Matrix, Matrix, Matrix]:
+    """dqdd/dq, dqdd/dqd and dqdd/dtau at the accelerations `given["qdd"]`, which are an answer.
 
     `bounding`: as in `robodyn.algorithms.contacts.tasks.contact_task`. `damping`: coefficients of a damping that tau
-    includes.
+    includes. `changed`: "armature" that replaces the model's.
     """
     nv, every = model.nv, range(model.nv)
     rows = _Moving(model, given, at, bounding)
     curved, by_q, by_qd = rows.forces_by()
-    entries = at(with_inputs(CRBA, given))["H"]
+    entries = at(with_inputs(CRBA, {**given, **changed}), None, None, **changed)["H"]
     lower = [[entries[nv * i + k] + curved[i][k] if k <= i else 0.0 for k in every] for i in every]
     outside = rows.wrenches()
     names = ("q", "qd", "qdd", *(("f_ext",) if outside else ()))
@@ -84,15 +82,30 @@ def derived(
     ID = at(with_inputs(idsva(names), inertia), None, None, **forces)
     factors = TreeFactors(lower)
 
-    def solved(name: str, rates: Sequence[Sequence[Any]], damped: Sequence[Any]) -> list[list[Any]]:
+    def solved(name: str, rates: Matrix, damped: Sequence[Any]) -> Matrix:
         columns = []
         for j in every:
             column = [rates[i][j] - ID[name][nv * i + j] for i in every]
             column[j] = column[j] - damped[j]
             columns.append(factors.solve(column))
-        return columns
+        return [list(row) for row in zip(*columns, strict=True)]
 
-    return Derived(solved("tau_q", by_q, [0.0] * nv), solved("tau_qd", by_qd, damping), factors.inverse_matrix())
+    return solved("tau_q", by_q, [0.0] * nv), solved("tau_qd", by_qd, damping), factors.inverse_matrix()
+
+
+def require_all_slots(model: Model) -> None:
+    """Raise if slots are chosen in each state.
+
+    Raises:
+        UnavailableError: there are more slots than act at once.
+    """
+    contacts = model.contacts
+    assert contacts is not None
+    if contacts.crowded:
+        raise UnavailableError(
+            f"derivatives of contacts are not available with max_contacts={contacts.max_contacts}; wanted "
+            "with_contacts without it"
+        )
 
 
 def contact_gradient_task(
@@ -105,13 +118,7 @@ def contact_gradient_task(
     Raises:
         UnavailableError: there are more slots than act at once.
     """
-    contacts = model.contacts
-    assert contacts is not None
-    if contacts.crowded:
-        raise UnavailableError(
-            f"derivatives of contacts are not available with max_contacts={contacts.max_contacts}; wanted "
-            "with_contacts without it"
-        )
+    require_all_slots(model)
     return _gradient(bounding, damped, tuple(name for name in SIZES if name in inputs))
 
 
@@ -120,17 +127,14 @@ def _gradient(bounding: float, damped: bool, inputs: tuple[str, ...]) -> ScalarT
     def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
         damping = model.damping.tolist() if damped else [0.0] * model.nv
         found = derived(model, given, at, bounding, damping)
-        return {
-            name: [column[i] for i in range(model.nv) for column in columns]
-            for name, columns in zip(DERIVATIVES, found, strict=True)
-        }
+        return {name: [x for row in matrix for x in row] for name, matrix in zip(DERIVATIVES, found, strict=True)}
 
     outputs = dict.fromkeys(DERIVATIVES, Sized(("nv", "nv")))
     name = "_".join(("contact_gradient", *inputs, repr(bounding), *(("damped",) if damped else ())))
-    return ScalarTask(name, {each: SIZES[each] for each in inputs}, outputs, text, least=_least, one_program=True)
+    return ScalarTask(name, {each: SIZES[each] for each in inputs}, outputs, text, least=least, one_program=True)
 
 
-def _least(model: Model) -> int:
+def least(model: Model) -> int:
     """A rough lower bound of the operations: solves with the matrix of the tree."""
     return 2 * model.nv**2
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from robodyn.algorithms.contacts.gradients import require_all_slots
 from robodyn.algorithms.tasks import against
 from robodyn.api.autodiff.coordinates import Coordinates
 from robodyn.api.motion.causes import causes
@@ -103,7 +104,7 @@ class _Programs(_Steps):
 
 
 class _Matrices(_Steps):
-    """Steps by the matrices of `step_gradient`, for robots too large for an adjoint program."""
+    """Steps by the matrices of `step_gradient`, for robots too large for an adjoint program, or with contacts."""
 
     def weights(self, q: Array, weight: Array) -> Array:
         return weight
@@ -209,11 +210,11 @@ def rollout_vjp(dyn: Dynamics, arguments: Mapping[str, Any]) -> dict[str, Array]
     q0, qd0, tau, dt, steps, integrator, limits, save_every = (arguments[name] for name in choices)
     given, weights = forces_given(arguments), (arguments["q_weight"], arguments["qd_weight"])
     run, every = prepared(dyn, q0, qd0, tau, dt, steps, integrator, given, limits, None, save_every)
-    run.require_differentiable()
     names = _checked_wrt(arguments["wrt"], given)
     with memory_for(run.start.batch), np.errstate(all="ignore"):
         backwards = _Backwards(run, _Weights(run, every, *weights), names)
         gradients = backwards.gradients()
+    run.warn_of_contacts("rollout_vjp")
     results = {}
     for name, array in gradients.items():
         time = (steps,) if name in run.timed else ()
@@ -283,12 +284,20 @@ def _backward_steps(run: Run, others: tuple[str, ...]) -> _Steps:
     """Adjoint programs if the engine has them, else matrices.
 
     Raises:
-        UnavailableError: matrices do not give all gradients of `others`.
+        UnavailableError: matrices do not give all gradients of `others`, or slots of contacts are chosen in each state.
     """
+    missing = [name for name in others if name != "tau"]
+    if run.dyn.model.contacts is not None:
+        if missing:
+            raise UnavailableError(
+                f"rollout_vjp: the gradient by {missing[0]!r} is not available for robots with contacts; wanted wrt of "
+                "'q0', 'qd0' and 'tau'"
+            )
+        require_all_slots(run.dyn.model)
+        return _Matrices(run)
     programs = _Programs(run, others)
     if programs.there():
         return programs
-    missing = [name for name in others if name != "tau"]
     if missing and run.dyn.model.n_bodies:
         raise UnavailableError(
             f"rollout_vjp: a step of {run.dyn.model.name!r} is too large for the straight-line code that the gradient "
