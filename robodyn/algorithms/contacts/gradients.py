@@ -27,7 +27,7 @@ import numpy as np
 from robodyn.algorithms.constraints.terms import with_inputs
 from robodyn.algorithms.contacts.duals import Dual, slopes_of, value_of
 from robodyn.algorithms.contacts.rows import Row, Rows, bias_of_axes
-from robodyn.algorithms.contacts.tasks import SIZES
+from robodyn.algorithms.contacts.tasks import SIZES, require_all_slots
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.definite import TreeFactors, is_zero
 from robodyn.algorithms.idsva import idsva
@@ -38,7 +38,6 @@ from robodyn.algorithms.relative_motion import OfLink
 from robodyn.algorithms.tasks import ScalarTask, Sized
 from robodyn.core.model import Model
 from robodyn.core.spatial import Mat3, Transform, Vec3, add, cross, matmul, rotate, scale, sub, transpose
-from robodyn.internals.errors import UnavailableError
 
 DERIVATIVES = ("dqdd_dq", "dqdd_dqd", "dqdd_dtau")
 Matrix: TypeAlias = list[list[Any]]
@@ -91,21 +90,6 @@ def derived(
         return [list(row) for row in zip(*columns, strict=True)]
 
     return solved("tau_q", by_q, [0.0] * nv), solved("tau_qd", by_qd, damping), factors.inverse_matrix()
-
-
-def require_all_slots(model: Model) -> None:
-    """Raise if slots are chosen in each state.
-
-    Raises:
-        UnavailableError: there are more slots than act at once.
-    """
-    contacts = model.contacts
-    assert contacts is not None
-    if contacts.crowded:
-        raise UnavailableError(
-            f"derivatives of contacts are not available with max_contacts={contacts.max_contacts}; wanted "
-            "with_contacts without it"
-        )
 
 
 def contact_gradient_task(

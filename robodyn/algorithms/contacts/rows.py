@@ -91,7 +91,7 @@ class Rows:
         dt: time step that bounds time constants.
     """
 
-    def __init__(self, model: Model, given: Mapping[str, Sequence[Any]], at: OfLink, bias: Sequence[Any], dt: float):
+    def __init__(self, model: Model, given: Mapping[str, Sequence[Any]], at: OfLink, bias: Sequence[Any], dt: Any):
         assert model.contacts is not None
         self._model, self._at, self._q, self._qd, self._dt = model, at, given["q"], given["qd"], dt
         self._contacts: Contacts = model.contacts

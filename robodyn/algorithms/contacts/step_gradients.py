@@ -16,9 +16,9 @@ import numpy as np
 from robodyn.algorithms.constraints.scalars import table, times
 from robodyn.algorithms.constraints.terms import with_inputs
 from robodyn.algorithms.contacts.duals import Dual, slopes_of, value_of
-from robodyn.algorithms.contacts.gradients import derived, least, require_all_slots
+from robodyn.algorithms.contacts.gradients import derived, least
 from robodyn.algorithms.contacts.rows import bias_of_axes
-from robodyn.algorithms.contacts.tasks import SIZES
+from robodyn.algorithms.contacts.tasks import SIZES, require_all_slots
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.definite import TreeFactors
 from robodyn.algorithms.joint_limits import linear_dofs

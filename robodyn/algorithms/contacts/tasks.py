@@ -22,9 +22,10 @@ from robodyn.core.model import Model
 from robodyn.internals.errors import UnavailableError
 
 BASE = ("V0", "dV0")
-FIRST_BLOCK, NEXT_BLOCK = 3, 2
+FIRST_BLOCK, NEXT_BLOCK, WHOLE = 3, 2, 2
 """Iterations of a program; states that want more are gathered for the next ones, which take more looks. These are thus
-no larger than the first, and no robot has room for the first alone."""
+no larger than the first, and no robot has room for the first alone. `WHOLE`: last iterations of programs that are
+differentiated, see `Newton.freeze`: derivatives of first to third order are right."""
 
 
 def most_iterations(contacts: Contacts, by_blocks: bool = True) -> int:
@@ -54,16 +55,14 @@ def contact_task(model: Model, bounding: float, inputs: tuple[str, ...] = ("q", 
     `bounding`: `Contacts.bounding` of the time step. `inputs`: also "f_ext", "inertia", "armature"; and "qdd",
     accelerations from which `NEXT_BLOCK` iterations start instead of those without contacts.
     """
-    return _task(_contacts(model).n_slots, bounding, FIRST_BLOCK, _in_order(inputs))
+    return _task(_contacts(model).n_slots, bounding, _block(inputs), 0, _in_order(inputs))
 
 
 def contact_answer(model: Model, inputs: tuple[str, ...], dt: float = 0.002) -> ScalarTask:
     """Accelerations and forces alone, after as many iterations as are allowed, as one program."""
-    contacts = _contacts(model)
-    if contacts.crowded:
-        raise UnavailableError("contact_forward_dynamics: with max_contacts it is no single program")
-    most = most_iterations(contacts, by_blocks=False)
-    return _answer(contacts.n_slots, contacts.bounding(dt), most, _in_order(inputs))
+    contacts = require_all_slots(model)
+    iterations = _guarded(contacts)
+    return _only(_task(contacts.n_slots, contacts.bounding(dt), iterations, WHOLE, _in_order(inputs)), "qdd", "f")
 
 
 def contact_step(model: Model, bounding: float, integrator: str, damped: bool, inputs: tuple[str, ...]) -> ScalarTask:
@@ -71,7 +70,44 @@ def contact_step(model: Model, bounding: float, integrator: str, damped: bool, i
 
     `integrator`: one of `STEPS`. `damped`: True if joints are damped by the model's coefficients. `inputs`: also "dt".
     """
-    return _step(_contacts(model).n_slots, bounding, integrator, damped, _in_order(inputs))
+    return _step(_contacts(model).n_slots, bounding, integrator, damped, _in_order(inputs), _block(inputs), 0)
+
+
+def contact_step_answer(
+    model: Model, bounding: float | None, integrator: str, damped: bool, inputs: tuple[str, ...]
+) -> ScalarTask:
+    """The state after a time step alone, as one program that can be differentiated like `contact_answer`.
+
+    With the accelerations "qdd" among the inputs it does not search for them, and has first derivatives only.
+    `bounding`: None: that of the input "dt".
+
+    Raises:
+        UnavailableError: there are more slots than act at once.
+    """
+    contacts = require_all_slots(model)
+    iterations, whole = (0, 1) if "qdd" in inputs else (_guarded(contacts), WHOLE)
+    step = _step(contacts.n_slots, bounding, integrator, damped, _in_order(inputs), iterations, whole)
+    return _only(step, "q_next", "qd_next")
+
+
+def require_all_slots(model: Model) -> Contacts:
+    """The contacts. Raise if slots are chosen in each state.
+
+    Raises:
+        UnavailableError: there are more slots than act at once.
+    """
+    contacts = _contacts(model)
+    if contacts.crowded:
+        raise UnavailableError(
+            f"single programs and derivatives of contacts are not available with max_contacts={contacts.max_contacts}; "
+            "wanted with_contacts without it"
+        )
+    return contacts
+
+
+def _guarded(contacts: Contacts) -> int:
+    """Iterations before the last ones of programs that are differentiated."""
+    return max(most_iterations(contacts, by_blocks=False) - WHOLE, 1)
 
 
 def _contacts(model: Model) -> Contacts:
@@ -81,6 +117,11 @@ def _contacts(model: Model) -> Contacts:
 
 def _in_order(inputs: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in SIZES if name in inputs)
+
+
+def _block(inputs: tuple[str, ...]) -> int:
+    """Iterations of a block."""
+    return NEXT_BLOCK if "qdd" in inputs else FIRST_BLOCK
 
 
 class _Solved(NamedTuple):
@@ -96,11 +137,15 @@ def _solved(
     model: Model,
     given: Mapping[str, Sequence[Any]],
     at: OfLink,
-    bounding: float,
-    iterations: int = FIRST_BLOCK,
+    bounding: Any,
+    iterations: int,
+    whole: int = 0,
     **changed: Sequence[Any],
 ) -> _Solved:
-    """`changed`: values of "tau" and "armature" that replace those of the call."""
+    """After `iterations`, and `whole` ones that can be differentiated.
+
+    `changed`: values of "tau" and "armature" that replace those of the call.
+    """
     contacts, nv = _contacts(model), model.nv
     given = {**given, **changed}
     of_inertia: Any = {"armature": changed["armature"]} if "armature" in changed else {}
@@ -114,8 +159,12 @@ def _solved(
     rows = Rows(model, given, at, b, bounding)
     start = [x + each for x, each in zip(given["qdd"], b, strict=True)] if "qdd" in given else None
     newton = Newton(H, force, rows.groups, start)
-    for k in range(NEXT_BLOCK if "qdd" in given else iterations):
+    for k in range(iterations):
         newton.step(_looks(contacts, "qdd" in given or k >= FIRST_BLOCK))
+    if whole:
+        newton.freeze()
+    for _ in range(whole):
+        newton.step(0)
     forces, error = newton.finish()
     members = [id(member) for group in rows.groups for member in group.members]
     by_member = dict(zip(members, forces, strict=True))
@@ -148,44 +197,55 @@ def _least(model: Model) -> int:
 
 
 @lru_cache(maxsize=256)
-def _task(n_slots: int, bounding: float, iterations: int, inputs: tuple[str, ...]) -> ScalarTask:
+def _task(n_slots: int, bounding: float, iterations: int, whole: int, inputs: tuple[str, ...]) -> ScalarTask:
     def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
-        found = _solved(model, given, at, bounding, iterations)
+        found = _solved(model, given, at, bounding, iterations, whole)
         return {"qdd": found.qdd, "f": found.f, "error": [found.error]}
 
     outputs = {"qdd": Sized(("nv",)), "f": Sized((n_slots, 3)), "error": Sized(())}
-    name = "_".join(("contact_forward_dynamics", *inputs, str(iterations), repr(bounding)))
+    name = "_".join(("contact_forward_dynamics", *inputs, f"{iterations}_and_{whole}", repr(bounding)))
 
     def of(names: tuple[str, ...]) -> ScalarTask:
-        return _task(n_slots, bounding, iterations, _in_order(names))
+        return _task(n_slots, bounding, iterations, whole, _in_order(names))
 
     least = _least if "points" in inputs else None
     return ScalarTask(name, _given(inputs, n_slots), outputs, text, of, least=least, one_program=True)
 
 
 @lru_cache(maxsize=256)
-def _answer(n_slots: int, bounding: float, iterations: int, inputs: tuple[str, ...]) -> ScalarTask:
-    whole = _task(n_slots, bounding, iterations, inputs)
-
-    def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
-        results = whole.text(model, given, at)
-        return {name: results[name] for name in ("qdd", "f")}
-
-    outputs = {name: whole.outputs[name] for name in ("qdd", "f")}
-    return ScalarTask(f"{whole.name}_alone", whole.given, outputs, text, one_program=True)
-
-
-@lru_cache(maxsize=256)
-def _step(n_slots: int, bounding: float, integrator: str, damped: bool, inputs: tuple[str, ...]) -> ScalarTask:
+def _step(
+    n_slots: int,
+    bounding: float | None,
+    integrator: str,
+    damped: bool,
+    inputs: tuple[str, ...],
+    iterations: int,
+    whole: int,
+) -> ScalarTask:
     def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
         damping = model.damping.tolist() if damped else [0.0] * model.nv
-        q, qd, found = STEPS[integrator](model, given, damping, partial(_solved, model, given, at, bounding))
+        bounds = given["dt"][0] if bounding is None else bounding
+        solved = partial(_solved, model, given, at, bounds, iterations, whole)
+        q, qd, found = STEPS[integrator](model, given, damping, solved)
         return {"q_next": list(q), "qd_next": list(qd), "qdd": found.qdd, "error": [found.error]}
 
     outputs = {"q_next": Sized(("nq",)), "qd_next": Sized(("nv",)), "qdd": Sized(("nv",)), "error": Sized(())}
-    name = "_".join(("contact", integrator, *inputs, repr(bounding), *(("damped",) if damped else ())))
+    count = f"{iterations}_and_{whole}"
+    name = "_".join(("contact", integrator, *inputs, count, repr(bounding), *(("damped",) if damped else ())))
     least = _least if "points" in inputs else None
     return ScalarTask(name, _given(inputs, n_slots), outputs, text, least=least, one_program=True)
+
+
+@lru_cache(maxsize=256)
+def _only(task: ScalarTask, *names: str) -> ScalarTask:
+    """Some results of a task, which may be a large program, as it is differentiated."""
+
+    def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
+        results = task.text(model, given, at)
+        return {name: results[name] for name in names}
+
+    outputs = {name: task.outputs[name] for name in names}
+    return ScalarTask(f"{task.name}_alone", task.given, outputs, text, least=lambda m: m.nv**2, one_program=True)
 
 
 _Given: TypeAlias = Mapping[str, Sequence[Any]]

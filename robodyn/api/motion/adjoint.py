@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from robodyn.algorithms.contacts.gradients import require_all_slots
-from robodyn.algorithms.tasks import against
+from robodyn.algorithms.tasks import ScalarTask, Step, against
 from robodyn.api.autodiff.coordinates import Coordinates
 from robodyn.api.motion.causes import causes
 from robodyn.api.motion.fast_gradients import FastGradients
 from robodyn.api.motion.rollout import prepared
 from robodyn.api.motion.run import Run, memory_for
-from robodyn.api.motion.step_spec import forces_given
+from robodyn.api.motion.step_spec import WITH_CONTACTS, contact_step_at, forces_given
 from robodyn.api.queries.fast_path import FAST_GRADIENTS
 from robodyn.engines.query_table import BASE
 from robodyn.internals import strict_types
@@ -74,10 +73,9 @@ class _Programs(_Steps):
     """Steps by the adjoint of a step's program. Weights of configurations are those of nq plain numbers; the component
     along a quaternion's length does not matter, since steps normalise quaternions."""
 
-    def __init__(self, run: Run, wrt: tuple[str, ...]) -> None:
+    def __init__(self, run: Run, step: Step | ScalarTask, wrt: tuple[str, ...]) -> None:
         super().__init__(run)
-        self._wrt = wrt
-        self._task: Any = against(run.step, ("q", "qd", *wrt))
+        self._task: Any = against(step, wrt)
 
     def there(self) -> bool:
         """Whether the adjoint program is small enough to be compiled."""
@@ -103,8 +101,27 @@ class _Programs(_Steps):
         return gradients
 
 
+class _AtAnswers(_Programs):
+    """Steps with contacts, by the adjoint of a step at its accelerations, which are found once more."""
+
+    def __init__(self, run: Run, wrt: tuple[str, ...]) -> None:
+        names = ("q", "qd", "qdd", "dt", *(name for name in run.given if name in WITH_CONTACTS))
+        super().__init__(run, contact_step_at(run.dyn, run.integrator, run.dt, names), wrt)
+
+    def there(self) -> bool:
+        return self.run.engine.has_program(self._task)
+
+    def _ask(self, given: Mapping[str, Array], q: Array, qd: Array, by_q: Array, by_qd: Array) -> dict[str, Array]:
+        run, task = self.run, self._task
+        inputs = run.with_answers(q, qd, given)
+        gradients = {name: np.empty(inputs[name].shape, run.dyn.dtype) for name in task.wrt}
+        inputs |= {task.weights["q_next"]: by_q, task.weights["qd_next"]: by_qd}
+        run.engine.run(task, inputs, {f"by_{name}": array for name, array in gradients.items()})
+        return gradients
+
+
 class _Matrices(_Steps):
-    """Steps by the matrices of `step_gradient`, for robots too large for an adjoint program, or with contacts."""
+    """Steps by the matrices of `step_gradient`, for robots too large for an adjoint program."""
 
     def weights(self, q: Array, weight: Array) -> Array:
         return weight
@@ -284,20 +301,13 @@ def _backward_steps(run: Run, others: tuple[str, ...]) -> _Steps:
     """Adjoint programs if the engine has them, else matrices.
 
     Raises:
-        UnavailableError: matrices do not give all gradients of `others`, or slots of contacts are chosen in each state.
+        UnavailableError: matrices do not give all gradients of `others`, or `max_contacts` chooses slots.
     """
-    missing = [name for name in others if name != "tau"]
-    if run.dyn.model.contacts is not None:
-        if missing:
-            raise UnavailableError(
-                f"rollout_vjp: the gradient by {missing[0]!r} is not available for robots with contacts; wanted wrt of "
-                "'q0', 'qd0' and 'tau'"
-            )
-        require_all_slots(run.dyn.model)
-        return _Matrices(run)
-    programs = _Programs(run, others)
+    wrt = "q", "qd", *others
+    programs = _Programs(run, run.step, wrt) if run.dyn.model.contacts is None else _AtAnswers(run, wrt)
     if programs.there():
         return programs
+    missing = [name for name in others if name != "tau"]
     if missing and run.dyn.model.n_bodies:
         raise UnavailableError(
             f"rollout_vjp: a step of {run.dyn.model.name!r} is too large for the straight-line code that the gradient "

@@ -472,13 +472,18 @@ class Run:
 
     def _differentiate_contacts(self, q: Array, qd: Array, given: Mapping[str, Array], A: Array, B: Array) -> None:
         """`differentiate` of a robot with contacts: at the accelerations of its step."""
+        names = ("q", "qd", "qdd", "dt", *given)
+        task = contact_step_gradient_of(self.dyn, self.integrator, self.dt, names)
+        self.engine.compose(task, self.with_answers(q, qd, given), {"A": A, "B": B})
+
+    def with_answers(self, q: Array, qd: Array, given: Mapping[str, Array]) -> dict[str, Array]:
+        """Inputs of a step with contacts, and the accelerations "qdd" in it."""
         inputs = self._with_contacts(q, qd, given)
         with memory_for(self.start.batch):
             qdd = np.empty_like(qd)
-            task = contact_step_gradient_of(self.dyn, self.integrator, self.dt, (*inputs, "qdd"))
             solution = self._solver.solve(inputs, {"qdd": qdd})
-            self.engine.compose(task, {**inputs, "qdd": qdd}, {"A": A, "B": B})
         self.converged &= solution.converged | ~solution.finite
+        return {**inputs, "qdd": qdd}
 
     def _ran_time_loop(self, states: tuple[Array, Array], given: Mapping[str, Array]) -> bool:
         """Run the steps by the engine's time loop. False if it has none for them."""
