@@ -10,6 +10,8 @@ from robots import own
 from test_contact_dynamics import converted, on_feet, quadruped, theirs_of, visited
 
 import robodyn as rd
+from robodyn.algorithms.contacts.tasks import contact_step_answer
+from robodyn.api.autodiff.calls import TaskCall
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -198,6 +200,14 @@ def test_nan_stays_in_its_row_of_derivatives(make_dynamics):
         assert np.array_equal(got[[0, 2, 4]], wanted[[0, 2, 4]])
     one = dyn.contact_forward_dynamics_gradient(q[0], qd[0], tau[0])
     assert [each.shape for each in one] == 3 * [(model.nv, model.nv)]
+
+
+def test_programs_refuse_orders_that_they_lack():
+    model, _ = scene("grasped")
+    step = contact_step_answer(model, 0.0, "mujoco", True, ("q", "qd", "tau", "dt"))
+    third = TaskCall(rd.Dynamics(model), "a step", step).against(("tau",)).along(("q",)).along(("q",))
+    with pytest.raises(rd.UnavailableError, match="a step: derivatives of order 4"):
+        third.along(("q",))
 
 
 def test_derivatives_refuse_a_choice_of_slots_by_name():

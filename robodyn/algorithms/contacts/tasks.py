@@ -62,7 +62,8 @@ def contact_answer(model: Model, inputs: tuple[str, ...], dt: float = 0.002) -> 
     """Accelerations and forces alone, after as many iterations as are allowed, as one program."""
     contacts = require_all_slots(model)
     iterations = _guarded(contacts)
-    return _only(_task(contacts.n_slots, contacts.bounding(dt), iterations, WHOLE, _in_order(inputs)), "qdd", "f")
+    task = _task(contacts.n_slots, contacts.bounding(dt), iterations, WHOLE, _in_order(inputs))
+    return _only(task, WHOLE, "qdd", "f")
 
 
 def contact_step(model: Model, bounding: float, integrator: str, damped: bool, inputs: tuple[str, ...]) -> ScalarTask:
@@ -87,7 +88,7 @@ def contact_step_answer(
     contacts = require_all_slots(model)
     iterations, whole = (0, 1) if "qdd" in inputs else (_guarded(contacts), WHOLE)
     step = _step(contacts.n_slots, bounding, integrator, damped, _in_order(inputs), iterations, whole)
-    return _only(step, "q_next", "qd_next")
+    return _only(step, whole, "q_next", "qd_next")
 
 
 def require_all_slots(model: Model) -> Contacts:
@@ -237,15 +238,16 @@ def _step(
 
 
 @lru_cache(maxsize=256)
-def _only(task: ScalarTask, *names: str) -> ScalarTask:
-    """Some results of a task, which may be a large program, as it is differentiated."""
+def _only(task: ScalarTask, whole: int, *names: str) -> ScalarTask:
+    """Some results of a task whose last `whole` iterations are differentiated. Its program may be large."""
 
     def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
         results = task.text(model, given, at)
         return {name: results[name] for name in names}
 
     outputs = {name: task.outputs[name] for name in names}
-    return ScalarTask(f"{task.name}_alone", task.given, outputs, text, least=lambda m: m.nv**2, one_program=True)
+    name, orders = f"{task.name}_alone", 2**whole - 1
+    return ScalarTask(name, task.given, outputs, text, least=lambda m: m.nv**2, one_program=True, orders=orders)
 
 
 _Given: TypeAlias = Mapping[str, Sequence[Any]]
