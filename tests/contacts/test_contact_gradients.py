@@ -156,7 +156,7 @@ def test_steps_as_transitions_of_mujoco(cone, name):
     assert np.median(off) <= 1e-6 and np.quantile(off, 0.8) <= 1e-4  # differences across kinks are off
 
 
-@pytest.mark.parametrize("integrator", ["semi_implicit_euler", "mujoco"])
+@pytest.mark.parametrize("integrator", [pytest.param("semi_implicit_euler", marks=pytest.mark.matrix), "mujoco"])
 def test_rollouts_by_differences(integrator):
     model, q = scene("grasped")
     dyn, steps, rng = rd.Dynamics(model, joint_forces=("damping",)), 12, np.random.default_rng(3)
