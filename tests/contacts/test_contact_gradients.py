@@ -10,7 +10,7 @@ from robots import own
 from test_contact_dynamics import converted, on_feet, quadruped, theirs_of, visited
 
 import robodyn as rd
-from robodyn.algorithms.contacts.tasks import contact_step_answer
+from robodyn.algorithms.contacts.tasks import contact_answer, contact_step_answer
 from robodyn.api.autodiff.calls import TaskCall
 
 mujoco = pytest.importorskip("mujoco")
@@ -220,3 +220,23 @@ def test_derivatives_refuse_a_choice_of_slots_by_name():
     ):
         with pytest.raises(rd.UnavailableError, match="max_contacts=2"):
             call()
+
+
+def test_programs_have_derivatives_by_what_no_row_changes():
+    """A slider of constant mass beside a pendulum in contact: its acceleration is tau times a number."""
+    model = rd.load_mjcf(
+        """<mujoco><worldbody><geom type="plane" size="9 9 .1"/><body pos="0 0 .3"><joint axis="0 1 0"/>
+        <geom size=".1" pos=".5 0 -.21"/></body>
+        <body pos="3 3 3"><joint type="slide" axis="0 0 1"/><geom size=".1"/></body></worldbody></mujoco>""",
+        contacts=True,
+    )
+    dyn, state = (
+        rd.Dynamics(model, joint_forces=()),
+        (np.array([0.02, 0.0]), np.array([0.1, 0.2]), np.array([0.3, 0.4])),
+    )
+    assert (dyn.contact_distances(state[0]) < 0.0).any()
+    call = TaskCall(dyn, "accelerations", contact_answer(model, ("q", "qd", "tau"))).along(("tau",))
+    wanted = dyn.contact_forward_dynamics_gradient(*state)[2]
+    for k, rate in enumerate(np.eye(2)):
+        qdd_rate, _ = call.answers(*state, rate)
+        assert np.abs(qdd_rate - wanted[:, k]).max() <= 1e-9 * np.abs(wanted).max()

@@ -23,6 +23,8 @@ _ACCEPTED = 0.5
 _INNER = 0.02
 _FAR = 1e12
 _TINY = 1e-30
+_LARGEST = 3e38
+"""Beyond all accelerations, in both precisions."""
 
 
 class Newton:
@@ -63,7 +65,8 @@ class Newton:
     def freeze(self) -> None:
         """Take the accelerations as constants of derivatives of the program. At an answer each further step of length 1
         doubles the number of derivatives that are right: those of orders below 2 after one, below 4 after two."""
-        self.a = [flat(x) for x in self.a]
+        # A node of its own: what is a multiple of another node would make that one a constant, too.
+        self.a = [flat(np.maximum(x, -_LARGEST)) for x in self.a]
         self._residual = [m - f for m, f in zip(self._times_H(self.a), self._force, strict=True)]
         self._x = self._residuals(self.a, True)
 
