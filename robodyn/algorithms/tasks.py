@@ -704,7 +704,7 @@ class ScalarTask(TaskBase):
     its program, or None if only a trace can tell. `constraint_query`: the query about constraints that it is
     (`robodyn.algorithms.constraints.sweeps.ConstraintQuery`), or None. `distance_query`: likewise
     (`robodyn.algorithms.distances.tasks.Measured`). `one_program`: True if an engine that compiles must not run it on
-    arrays, where it would be far slower.
+    arrays, where it would be far slower. `orders`: of derivatives of its program that are right, None for all.
     """
 
     name: str
@@ -717,6 +717,7 @@ class ScalarTask(TaskBase):
     constraint_query: Any = None
     distance_query: Any = None
     one_program: bool = False
+    orders: int | None = None
     sweeps: ClassVar[tuple[Sweep, ...]] = ()
 
     @property

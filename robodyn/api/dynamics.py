@@ -105,8 +105,8 @@ class Dynamics(
             names rows that depend on others; accelerations are unique all the same. Constraint queries, `step` and
             `rollout` obey the constraints. All other queries ignore them and treat the tree alone. Functions that can
             do neither raise for constrained robots (docs/constraints.md).
-        contacts: None: the model's (`Model.with_contacts`); (): none. `contact_forward_dynamics`, `step` and `rollout`
-            obey them, other queries ignore them, and functions that can do neither raise.
+        contacts: None: the model's (`Model.with_contacts`); (): none. `contact_forward_dynamics`, `step`, `rollout`
+            and their gradients obey them, other queries ignore them, and functions that can do neither raise.
         proximal: (size, iterations) of the proximal term that makes constraint forces unique, instead of the model's.
             The size is relative to the diagonal of J H^-1 J', at least 1e-14, in float32 1e-5. The iterations remove
             the term's effect again.

@@ -34,6 +34,7 @@ OBEYS, TREE, OTHER = "obeys", "is about the tree alone", "is not about motion"
 STANCES = {
     "Dynamics": {
         OBEYS: "step step_gradient rollout rollout_gradient rollout_vjp constrained_inverse_dynamics "
+        "contact_forward_dynamics_gradient "
         "constraint_wrenches joint_reaction",
         TREE: "armature_regressor base_parameters edge_is_free friction_regressor is_free "
         "mass_matrix_operator singularity",
@@ -227,6 +228,13 @@ def kept_by_accelerations(dyn, q, qd, tau):
     qdd_tau = dyn.constrained_forward_dynamics_gradient(q, qd, tau)[2]
     assert np.abs(jacobian(q) @ qdd_tau).max() < 1e-9 * np.abs(qdd_tau).max()
     assert np.abs(qdd_tau @ jacobian(q).T).max() < 1e-9 * np.abs(qdd_tau).max()
+
+
+def kept_softly_by_accelerations(dyn, q, qd, tau):
+    """With contacts constraints are soft rows: forces hardly accelerate what the constraints forbid."""
+    touching = rd.Dynamics(dyn.model.with_contacts([]), engine="reference")
+    by_tau, free = touching.contact_forward_dynamics_gradient(q, qd, tau)[2], dyn.mass_matrix_inverse(q)
+    assert 0.0 < np.abs(jacobian(q) @ by_tau).max() < 0.2 * np.abs(jacobian(q) @ free).max()
 
 
 def kept_by_impacts(dyn, q, qd, tau):
@@ -430,6 +438,7 @@ OBEYING = {
     "Dynamics.rollout_vjp": kept_by_rollouts,
     "Dynamics.rollout_gradient": kept_by_rollouts,
     "Dynamics.constrained_forward_dynamics_gradient": kept_by_accelerations,
+    "Dynamics.contact_forward_dynamics_gradient": kept_softly_by_accelerations,
     "Dynamics.impact_gradient": kept_by_impacts,
     "Dynamics.rollout": rolled,
     "Dynamics.constrained_forward_dynamics": accelerated,

@@ -334,8 +334,8 @@ def test_wrong_values_are_refused_by_name():
         lambda: dyn.step(q, zero, zero, limits="velocity"),
         lambda: dyn.step(q, zero, zero, limits="position"),
         lambda: dyn.step(q, zero, zero, V0=np.zeros(6)),
-        lambda: dyn.step_gradient(q, zero, zero),
-        lambda: dyn.rollout_vjp(q, zero, zero, steps=3, q_weight=zero),
+        lambda: dyn.step_gradient(q, zero, zero, integrator="implicit"),
+        lambda: dyn.rollout_vjp(q, zero, zero, steps=3, kp=zero, q_des=q, q_weight=zero),
         lambda: rd.simulate(model, q, zero, 0.1),
         lambda: rd.Dynamics(model, engine="scan").contact_forward_dynamics(q, zero, zero),
     ):

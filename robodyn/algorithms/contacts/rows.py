@@ -89,7 +89,7 @@ class Rows:
         dt: time step that bounds time constants.
     """
 
-    def __init__(self, model: Model, given: Mapping[str, Sequence[Any]], at: OfLink, bias: Sequence[Any], dt: float):
+    def __init__(self, model: Model, given: Mapping[str, Sequence[Any]], at: OfLink, bias: Sequence[Any], dt: Any):
         assert model.contacts is not None
         self._model, self._at, self._q, self._qd, self._dt = model, at, given["q"], given["qd"], dt
         self._contacts: Contacts = model.contacts
@@ -106,6 +106,11 @@ class Rows:
             return self._ground
         return self._once("T", link, lambda: self._at(forward_kinematics(True), link)["T"])
 
+    def _origin(self, link: int) -> Vec3:
+        """Where the rows of `_relative` are taken."""
+        T = self._pose(link)
+        return T[3], T[7], T[11]
+
     def _columns(self, link: int) -> Any:
         """The Jacobian of a link's origin in world axes, row by row."""
         if link < 0:
@@ -121,7 +126,7 @@ class Rows:
         """The motion of one link relative to another at the origin of the first (of the second for the world)."""
         model, nv = self._model, self._model.nv
         dofs = [k for k, moves in enumerate(between(model, one, other)) if moves]
-        origins = [(T[3], T[7], T[11]) for T in (self._pose(one), self._pose(other))]
+        origins = [self._origin(link) for link in (one, other)]
         about = origins[0] if one >= 0 else origins[1]
         rows: list[Row] = [{} for _ in range(6)]
         for sign, link, origin in ((1.0, one, origins[0]), (-1.0, other, origins[1])):
@@ -331,27 +336,26 @@ class Rows:
         ]
         return Group(J, members)
 
-    def _end(self, link: int, X: Transform) -> tuple[Vec3, Mat3, Any, Any]:
+    def _end(self, link: int, X: Transform) -> tuple[Vec3, Mat3, Any, list[Row]]:
         """The place and the axes of a frame, in world axes, and its acceleration at a = 0 and Jacobian."""
         if link < 0:
-            return X.r, transpose(X.E), [0.0] * 6, [0.0] * (6 * self._model.nv)
+            return X.r, transpose(X.E), [0.0] * 6, [{} for _ in range(6)]
         still: dict[str, Any] = {"qdd": [-b for b in self._bias]}
         still |= {name: [0.0] * 6 for name in ("V0", "dV0") if name in self._given}
         T = self._at(forward_kinematics(True), link, list(X.r))["T"]
         A = self._at(link_acceleration("world_aligned", True), link, list(X.r), **still)["A"]
-        J = self._at(jacobian("world_aligned"), link, list(X.r))["J"]
+        J, nv = self._at(jacobian("world_aligned"), link, list(X.r))["J"], self._model.nv
         axes = matmul((*T[0:3], *T[4:7], *T[8:11]), transpose(X.E))
-        return (T[3], T[7], T[11]), axes, A, J
+        rows: list[Row] = [{k: J[nv * i + k] for k in range(nv) if not is_zero(J[nv * i + k])} for i in range(6)]
+        return (T[3], T[7], T[11]), axes, A, rows
 
     def _frames(self, held: ResolvedConstraint, rows: EqualityRows) -> Group:
         """The distance of two places in world axes, as of MuJoCo's connect; of a weld also the vector part of the
         quaternion (v, w) of one frame in the other. Its rate is (w d + d x v) / 2 with d the angular velocity in the
         other frame."""
-        nv = self._model.nv
         (p, axes, A, J), (p_to, axes_to, A_to, J_to) = self._end(held.link, held.X), self._end(held.to, held.X_to)
         # What carries both turns the line between them, too.
-        every = [{k: J[nv * i + k] - J_to[nv * i + k] for k in range(nv)} for i in range(6)]
-        lines = [{k: x for k, x in row.items() if not is_zero(x)} for row in every]
+        lines = [_combined(pair, {0: 1.0, 1: -1.0}) for pair in zip(J, J_to, strict=True)]
         errors, drift = list(sub(p, p_to)), list(sub(A[3:], A_to[3:]))
         if held.kind is Point:
             return self._equality(rows, lines[3:], errors, drift)
@@ -364,9 +368,7 @@ class Rows:
 
         x, y, z = (rate((axes_to[3 * k], axes_to[3 * k + 1], axes_to[3 * k + 2])) for k in range(3))
         turning = [_combined(lines[:3], dict(enumerate(each))) for each in zip(x, y, z, strict=True)]
-        one, other = Group(lines[:3], []).times(self._qd), [
-            _sum(J_to[nv * i + k] * self._qd[k] for k in range(nv)) for i in range(3)
-        ]  # fmt: skip
+        one, other = (Group(each[:3], []).times(self._qd) for each in (lines, J_to))
         d = rotate_back(axes_to, (one[0], one[1], one[2]))
         spin = rotate_back(axes_to, (other[0], other[1], other[2]))
         alpha: Vec3 = sub(rotate_back(axes_to, sub(A[:3], A_to[:3])), cross(spin, d))

@@ -22,6 +22,9 @@ from robodyn.core.model import Model
 from robodyn.internals.errors import UnavailableError
 
 BASE = ("V0", "dV0")
+WHOLE = 2
+"""Last iterations of programs that are differentiated, see `Newton.freeze`: derivatives of first to third order are
+right."""
 
 
 def block_lengths(contacts: Contacts) -> tuple[int, int]:
@@ -73,16 +76,15 @@ def contact_task(model: Model, bounding: float, inputs: tuple[str, ...] = ("q", 
     "contact_friction", "ground_pose"; and "qdd", accelerations from which iterations go on instead of those without
     contacts.
     """
-    return _task(_contacts(model).n_slots, bounding, _iterations(model, inputs), _in_order(inputs))
+    return _task(_contacts(model).n_slots, bounding, _iterations(model, inputs), 0, _in_order(inputs))
 
 
 def contact_answer(model: Model, inputs: tuple[str, ...], dt: float = 0.002) -> ScalarTask:
     """Accelerations and forces alone, after as many iterations as are allowed, as one program."""
-    contacts = _contacts(model)
-    if contacts.crowded:
-        raise UnavailableError("contact_forward_dynamics: with max_contacts it is no single program")
-    most = most_iterations(contacts, by_blocks=False)
-    return _answer(contacts.n_slots, contacts.bounding(dt), most, _in_order(inputs))
+    contacts = require_all_slots(model)
+    iterations = _guarded(contacts)
+    task = _task(contacts.n_slots, contacts.bounding(dt), iterations, WHOLE, _in_order(inputs))
+    return _only(task, WHOLE, "qdd", "f")
 
 
 def contact_step(model: Model, bounding: float, integrator: str, damped: bool, inputs: tuple[str, ...]) -> ScalarTask:
@@ -92,7 +94,7 @@ def contact_step(model: Model, bounding: float, integrator: str, damped: bool, i
     and "damping", coefficients instead of the model's.
     """
     iterations = _iterations(model, inputs)
-    return _step(_contacts(model).n_slots, bounding, iterations, integrator, damped, _in_order(inputs))
+    return _step(_contacts(model).n_slots, bounding, integrator, damped, _in_order(inputs), iterations, 0)
 
 
 @lru_cache(maxsize=256)
@@ -116,13 +118,50 @@ def by_blocks(first: ScalarTask, again: ScalarTask, results: tuple[str, ...], mo
     )
 
 
+def contact_step_answer(
+    model: Model, bounding: float | None, integrator: str, damped: bool, inputs: tuple[str, ...]
+) -> ScalarTask:
+    """The state after a time step alone, as one program that can be differentiated like `contact_answer`.
+
+    With the accelerations "qdd" among the inputs it does not search for them, and has first derivatives only.
+    `bounding`: None: that of the input "dt".
+
+    Raises:
+        UnavailableError: there are more slots than act at once.
+    """
+    contacts = require_all_slots(model)
+    iterations, whole = (0, 1) if "qdd" in inputs else (_guarded(contacts), WHOLE)
+    step = _step(contacts.n_slots, bounding, integrator, damped, _in_order(inputs), iterations, whole)
+    return _only(step, whole, "q_next", "qd_next")
+
+
+def require_all_slots(model: Model) -> Contacts:
+    """The contacts. Raise if slots are chosen in each state.
+
+    Raises:
+        UnavailableError: there are more slots than act at once.
+    """
+    contacts = _contacts(model)
+    if contacts.crowded:
+        raise UnavailableError(
+            f"single programs and derivatives of contacts are not available with max_contacts={contacts.max_contacts}; "
+            "wanted with_contacts without it"
+        )
+    return contacts
+
+
+def _guarded(contacts: Contacts) -> int:
+    """Iterations before the last ones of programs that are differentiated."""
+    return max(most_iterations(contacts, by_blocks=False) - WHOLE, 1)
+
+
 def _contacts(model: Model) -> Contacts:
     assert model.contacts is not None
     return model.contacts
 
 
 def _in_order(inputs: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for name in _SIZES if name in inputs)
+    return tuple(name for name in SIZES if name in inputs)
 
 
 class _Solved(NamedTuple):
@@ -138,11 +177,15 @@ def _solved(
     model: Model,
     given: Mapping[str, Sequence[Any]],
     at: OfLink,
-    bounding: float,
+    bounding: Any,
     iterations: int,
+    whole: int = 0,
     **changed: Sequence[Any],
 ) -> _Solved:
-    """`changed`: values of "tau" and "armature" that replace those of the call."""
+    """After `iterations`, and `whole` ones that can be differentiated.
+
+    `changed`: values of "tau" and "armature" that replace those of the call.
+    """
     contacts, nv = _contacts(model), model.nv
     given = {**given, **changed}
     of_inertia: Any = {"armature": changed["armature"]} if "armature" in changed else {}
@@ -159,6 +202,10 @@ def _solved(
     first, _ = block_lengths(contacts)
     for k in range(iterations):
         newton.step(_looks(contacts, "qdd" in given or k >= first))
+    if whole:
+        newton.freeze()
+    for _ in range(whole):
+        newton.step(0)
     forces, error = newton.finish()
     members = [id(member) for group in rows.groups for member in group.members]
     by_member = dict(zip(members, forces, strict=True))
@@ -166,7 +213,7 @@ def _solved(
     return _Solved([x - each for x, each in zip(newton.a, b, strict=True)], f, error, H)
 
 
-_SIZES = {
+SIZES = {
     "q": Sized(("nq",)),
     **dict.fromkeys(("qd", "qdd", "tau", "armature", "damping", "friction"), Sized(("nv",))),
     "f_ext": Sized(("n_bodies", 6)),
@@ -184,7 +231,7 @@ _SIZES = {
 
 def _given(inputs: tuple[str, ...], n_slots: int) -> dict[str, Sized]:
     return {
-        name: Sized((n_slots, *_SIZES[name].axes)) if name in ("points", "sides") else _SIZES[name] for name in inputs
+        name: Sized((n_slots, *SIZES[name].axes)) if name in ("points", "sides") else SIZES[name] for name in inputs
     }
 
 
@@ -194,48 +241,56 @@ def _least(model: Model) -> int:
 
 
 @lru_cache(maxsize=256)
-def _task(n_slots: int, bounding: float, iterations: int, inputs: tuple[str, ...]) -> ScalarTask:
+def _task(n_slots: int, bounding: float, iterations: int, whole: int, inputs: tuple[str, ...]) -> ScalarTask:
     def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
-        found = _solved(model, given, at, bounding, iterations)
+        found = _solved(model, given, at, bounding, iterations, whole)
         return {"qdd": found.qdd, "f": found.f, "error": [found.error]}
 
     outputs = {"qdd": Sized(("nv",)), "f": Sized((n_slots, 3)), "error": Sized(())}
-    name = "_".join(("contact_forward_dynamics", *inputs, str(iterations), repr(bounding)))
+    name = "_".join(("contact_forward_dynamics", *inputs, f"{iterations}_and_{whole}", repr(bounding)))
 
     def of(names: tuple[str, ...]) -> ScalarTask:
-        return _task(n_slots, bounding, iterations, _in_order(names))
+        return _task(n_slots, bounding, iterations, whole, _in_order(names))
 
     least = _least if "points" in inputs else None
     return Iterations(name, _given(inputs, n_slots), outputs, text, of, least=least, one_program=True)
 
 
 @lru_cache(maxsize=256)
-def _answer(n_slots: int, bounding: float, iterations: int, inputs: tuple[str, ...]) -> ScalarTask:
-    whole = _task(n_slots, bounding, iterations, inputs)
-
-    def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
-        results = whole.text(model, given, at)
-        return {name: results[name] for name in ("qdd", "f")}
-
-    outputs = {name: whole.outputs[name] for name in ("qdd", "f")}
-    return ScalarTask(f"{whole.name}_alone", whole.given, outputs, text, one_program=True)
-
-
-@lru_cache(maxsize=256)
 def _step(
-    n_slots: int, bounding: float, iterations: int, integrator: str, damped: bool, inputs: tuple[str, ...]
+    n_slots: int,
+    bounding: float | None,
+    integrator: str,
+    damped: bool,
+    inputs: tuple[str, ...],
+    iterations: int,
+    whole: int,
 ) -> ScalarTask:
     def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
         damping = given.get("damping", model.damping.tolist() if damped else [0.0] * model.nv)
-        q, qd, found = STEPS[integrator](
-            model, given, damping, partial(_solved, model, given, at, bounding, iterations)
-        )
+        bounds = given["dt"][0] if bounding is None else bounding
+        solved = partial(_solved, model, given, at, bounds, iterations, whole)
+        q, qd, found = STEPS[integrator](model, given, damping, solved)
         return {"q_next": list(q), "qd_next": list(qd), "qdd": found.qdd, "error": [found.error]}
 
     outputs = {"q_next": Sized(("nq",)), "qd_next": Sized(("nv",)), "qdd": Sized(("nv",)), "error": Sized(())}
-    name = "_".join(("contact", integrator, *inputs, str(iterations), repr(bounding), *(("damped",) if damped else ())))
+    count = f"{iterations}_and_{whole}"
+    name = "_".join(("contact", integrator, *inputs, count, repr(bounding), *(("damped",) if damped else ())))
     least = _least if "points" in inputs else None
     return Iterations(name, _given(inputs, n_slots), outputs, text, least=least, one_program=True)
+
+
+@lru_cache(maxsize=256)
+def _only(task: ScalarTask, whole: int, *names: str) -> ScalarTask:
+    """Some results of a task whose last `whole` iterations are differentiated. Its program may be large."""
+
+    def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
+        results = task.text(model, given, at)
+        return {name: results[name] for name in names}
+
+    outputs = {name: task.outputs[name] for name in names}
+    name, orders = f"{task.name}_alone", 2**whole - 1
+    return ScalarTask(name, task.given, outputs, text, least=lambda m: m.nv**2, one_program=True, orders=orders)
 
 
 _Given: TypeAlias = Mapping[str, Sequence[Any]]

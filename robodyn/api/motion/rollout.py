@@ -170,6 +170,7 @@ def step_gradient(
             for array in targets
         ]
     run.differentiate(*first, 0, *rows)
+    run.warn_of_contacts("step_gradient")
     return _handed_out(run, "step_gradient", rows, targets, "derivative")
 
 

@@ -24,6 +24,7 @@ from robodyn.api.motion.step_spec import (
     FORWARD_DYNAMICS,
     WITH_CONTACTS,
     chosen_step,
+    contact_step_gradient_of,
     gradient_of,
     limits_kept,
     require_targets,
@@ -410,12 +411,9 @@ class Run:
 
     def _contact_step(self, q: Array, qd: Array, given: Mapping[str, Array]) -> None:
         """Fill the second of two states of a robot with contacts."""
-        inputs = {"q": q[0], "qd": qd[0], **{name: a for name, a in given.items() if name in WITH_CONTACTS}}
-        if not self.engine.normalizes:
-            inputs["q"] = self.dyn.model.unit_coordinates(inputs["q"])
         with memory_for(self.start.batch):
             results = {"q_next": q[1], "qd_next": qd[1]}
-            solution = self._solver.solve({**inputs, "dt": self._lengths}, results)
+            solution = self._solver.solve(self._with_contacts(q[0], qd[0], given), results)
         self.converged &= solution.converged | ~solution.finite
 
     def _ran_contacts(self, states: tuple[Array, Array], given: Mapping[str, Array]) -> bool:
@@ -433,6 +431,12 @@ class Run:
                 return False
         self.converged &= ~(error > task.tolerance(error.dtype)).any(axis=0)
         return True
+
+    def _with_contacts(self, q: Array, qd: Array, given: Mapping[str, Array]) -> dict[str, Array]:
+        """Inputs of a step with contacts."""
+        forces = {name: a for name, a in given.items() if name in WITH_CONTACTS}
+        unit = q if self.engine.normalizes else self.dyn.model.unit_coordinates(q)
+        return {"q": unit, "qd": qd, **forces, "dt": self._lengths}
 
     @cached_property
     def _solver(self) -> Solver:
@@ -454,21 +458,14 @@ class Run:
         """The inputs of step `k`, (B, ...)."""
         return {name: array[k if len(array) > 1 else 0] for name, array in self.given.items()}
 
-    def require_differentiable(self) -> None:
-        """Raise if steps have no gradient.
-
-        Raises:
-            UnavailableError: the robot has contacts.
-        """
-        if self.dyn.model.contacts is not None:
-            raise UnavailableError("gradients of steps and rollouts are not available for robots with contacts")
-
     def differentiate(self, q: Array, qd: Array, k: int, A: Array, B: Array) -> None:
         """Fill A and B with derivatives of the state after step `k` with respect to the state q, qd (B, ...) before it
         and to tau."""
         nv, engine = self.dyn.model.nv, self.engine
-        self.require_differentiable()
         inputs = self.given_at(k)
+        if self.dyn.model.contacts is not None:
+            self._differentiate_contacts(q, qd, inputs, A, B)
+            return
         with np.errstate(all="ignore"), memory_for(self.start.batch):
             if isinstance(engine, TimeLoops):
                 time = self.library.xp.full((len(q), 1), self.dt, self.dyn.dtype)
@@ -486,6 +483,21 @@ class Run:
                 for target in (A, B):
                     target[:, nv:] = slopes["qd_q"] @ target[:, :nv] + slopes["qd_qd"] @ target[:, nv:]
                     target[:, :nv] = slopes["q_q"] @ target[:, :nv]
+
+    def _differentiate_contacts(self, q: Array, qd: Array, given: Mapping[str, Array], A: Array, B: Array) -> None:
+        """`differentiate` of a robot with contacts: at the accelerations of its step."""
+        names = ("q", "qd", "qdd", "dt", *given)
+        task = contact_step_gradient_of(self.dyn, self.integrator, self.dt, names)
+        self.engine.compose(task, self.with_answers(q, qd, given), {"A": A, "B": B})
+
+    def with_answers(self, q: Array, qd: Array, given: Mapping[str, Array]) -> dict[str, Array]:
+        """Inputs of a step with contacts, and the accelerations "qdd" in it."""
+        inputs = self._with_contacts(q, qd, given)
+        with memory_for(self.start.batch):
+            qdd = np.empty_like(qd)
+            solution = self._solver.solve(inputs, {"qdd": qdd})
+        self.converged &= solution.converged | ~solution.finite
+        return {**inputs, "qdd": qdd}
 
     def _ran_time_loop(self, states: tuple[Array, Array], given: Mapping[str, Array]) -> bool:
         """Run the steps by the engine's time loop. False if it has none for them."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from robodyn.algorithms.constraints.tasks import constraint_task
-from robodyn.algorithms.contacts.tasks import STEPS, contact_step, contact_task
+from robodyn.algorithms.contacts.step_gradients import contact_step_gradient
+from robodyn.algorithms.contacts.tasks import STEPS, contact_step, contact_step_answer, contact_task
 from robodyn.algorithms.linearly_implicit import linearly_implicit
 from robodyn.algorithms.tasks import (
     COEFFICIENTS,
@@ -160,6 +161,20 @@ def step_solver(dyn: Dynamics, integrator: str, dt: float) -> Solver:
     contacts = require_contacts(dyn, "step")
     bounding, damped = contacts.bounding(dt), "damping" in dyn.joint_forces
     return Solver(dyn.engine, contacts, partial(contact_step, dyn.model, bounding, integrator, damped), bounding)
+
+
+def contact_step_gradient_of(dyn: Dynamics, integrator: str, dt: float, inputs: tuple[str, ...]) -> ScalarTask:
+    """What differentiates a step of a robot with contacts at its accelerations, an input "qdd"."""
+    bounding = require_contacts(dyn, "step_gradient").bounding(dt)
+    return contact_step_gradient(dyn.model, bounding, integrator, "damping" in dyn.joint_forces, inputs)
+
+
+def contact_step_at(dyn: Dynamics, integrator: str, dt: float | None, inputs: tuple[str, ...]) -> ScalarTask:
+    """A step of a robot with contacts that can be differentiated; "qdd" among the inputs are its accelerations. `dt`:
+    None if only the input is known."""
+    contacts = require_contacts(dyn, "step")
+    bounding = None if dt is None else contacts.bounding(dt)
+    return contact_step_answer(dyn.model, bounding, integrator, "damping" in dyn.joint_forces, inputs)
 
 
 def needs_armature(dyn: Dynamics) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
+from robodyn.algorithms.contacts.gradients import DERIVATIVES, contact_gradient_task
 from robodyn.algorithms.contacts.tasks import by_blocks, contact_task, most_blocks
 from robodyn.algorithms.poses import is_pose, rotation_of
 from robodyn.algorithms.tasks import COEFFICIENTS, Repeated, ScalarTask
@@ -157,24 +158,76 @@ class ContactQueries(Core):
             ArgumentError: also numbers below 0 of friction, damping and armature, or matrices that are no poses.
             SingularError: H is singular at every state.
         """
-        seconds = finite_real(dt)
-        if seconds is None or not seconds > 0.0:
-            raise ArgumentError(f"dt: got {brief(dt)}; wanted a time step above 0, in s")
-        contacts = require_contacts(self, "contact_forward_dynamics")
-        bounding, damped = contacts.bounding(seconds), "damping" in self.joint_forces
+        bounding, contacts = self._bounding("contact_forward_dynamics", dt)
         others = {
             "f_ext": f_ext, "inertia": inertia, "armature": armature, "damping": damping, "friction": friction,
             "gravity": gravity, "dV0": dV0, "contact_friction": contact_friction, "ground_pose": ground_pose,
         }  # fmt: skip
-        call = Call(self, {"q": q, "qd": qd, "tau": tau, **others}, tuple(others), out)
-        if call.library.on_device:
-            raise UnavailableError("contact_forward_dynamics: got arrays on a GPU; wanted NumPy arrays")
-        self._take_parameters(call, damped)
+        call = self._contact_call("contact_forward_dynamics", {"q": q, "qd": qd, "tau": tau, **others}, out)
         results = call.results({"qdd": (self.model.nv,), "f": (len(contacts.slot_pairs), 3)})
         if call.batch:
             solution = contact_solver(self, bounding).solve(call.inputs, results)
             warn_of_rows("contact_forward_dynamics", ~solution.converged & solution.finite, call.leading, contacts)
         return cast(tuple[Array, Array], call.finish(results))
+
+    def contact_forward_dynamics_gradient(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        tau: ArrayLike,
+        dt: float = 0.002,
+        *,
+        f_ext: ArrayLike | None = None,
+        inertia: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+        out: tuple[Array, Array, Array] | None = None,
+    ) -> tuple[Array, Array, Array]:
+        """(dqdd_dq, dqdd_dqd, dqdd_dtau), each (..., nv, nv): derivatives of `contact_forward_dynamics`, by q on the
+        tangent space.
+
+        They follow from the implicit function theorem at the accelerations that are found, and are exact for the rows
+        that act there (docs/contacts.md). Where a row begins or ceases to act, they are those of one side.
+
+        Args:
+            dt, inertia: as of `contact_forward_dynamics`.
+
+        Raises:
+            UnavailableError: also with `max_contacts`.
+            SingularError: H is singular at every state.
+        """
+        what = "contact_forward_dynamics_gradient"
+        bounding, contacts = self._bounding(what, dt)
+        given = {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, "inertia": inertia, "dV0": dV0}
+        call = self._contact_call(what, given, out)
+        names = (*call.inputs, "qdd")
+        task = contact_gradient_task(self.model, bounding, "damping" in self.joint_forces, names)
+        results = call.results(dict.fromkeys(DERIVATIVES, (self.model.nv, self.model.nv)))
+        if call.batch:
+            qdd = np.empty_like(call.inputs["qd"])
+            solution = contact_solver(self, bounding).solve(call.inputs, {"qdd": qdd})
+            self.engine.compose(task, {**call.inputs, "qdd": qdd}, results)
+            warn_of_rows(what, ~solution.converged & solution.finite, call.leading, contacts)
+        return cast(tuple[Array, Array, Array], call.finish(results))
+
+    def _bounding(self, what: str, dt: float) -> tuple[float, Contacts]:
+        """`Contacts.bounding` of a time step in s, and the contacts.
+
+        Raises:
+            ArgumentError: it is none.
+        """
+        seconds = finite_real(dt)
+        if seconds is None or not seconds > 0.0:
+            raise ArgumentError(f"dt: got {brief(dt)}; wanted a time step above 0, in s")
+        contacts = require_contacts(self, what)
+        return contacts.bounding(seconds), contacts
+
+    def _contact_call(self, what: str, given: dict[str, Any], out: tuple[Array, ...] | None) -> Call:
+        """A call about states with contacts, with the damping of joints among tau, and gravity in dV0."""
+        call = Call(self, given, tuple(given.keys() - {*_STATE}), out)
+        if call.library.on_device:
+            raise UnavailableError(f"{what}: got arrays on a GPU; wanted NumPy arrays")
+        self._take_parameters(call, "damping" in self.joint_forces)
+        return call
 
     def _take_parameters(self, call: Call, damped: bool) -> None:
         """Check parameters of a call, and turn gravity and damping into what the program has."""

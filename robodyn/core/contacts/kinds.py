@@ -79,10 +79,14 @@ class Softness:
         dmin, dmax, middle = (min(max(x, _LEAST), _MOST) for x in (dmin, dmax, middle))
         return dmin, dmax, width, middle, power
 
-    def gains(self, dt: float, refsafe: bool, solref: Pair | None = None) -> Pair:
-        """Stiffness K and damping B of the row, for time steps of dt in s. `solref`: instead of its own."""
+    def gains(self, dt: Any, refsafe: bool, solref: Pair | None = None) -> tuple[Any, Any]:
+        """Stiffness K and damping B of the row, for time steps of dt in s, a number or a scalar. `solref`: instead
+        of its own."""
         time, ratio = self.solref if solref is None else solref
         dmax = self.impedance[1]
+        if time > 0.0 and refsafe and not isinstance(dt, float):
+            rate = 1.0 / (dmax * np.maximum(2.0 * dt, time))
+            return rate * rate * (1.0 / ratio**2), 2.0 * rate
         if time > 0.0:
             time = max(time, 2.0 * dt) if refsafe else time
             with np.errstate(all="ignore"):  # infinite or zero where numbers are extreme
