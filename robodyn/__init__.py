@@ -192,6 +192,7 @@ _HOME = {
 
 _PROVIDED = {
     "Dynamics": "api.dynamics",
+    "Pictures": "tools.plots.pictures",
     "assemble": "algorithms.constraints.assembly",
     "attach": "io.editing.attaching",
     "auto_pairs": "io.editing.shapes",

@@ -32,7 +32,7 @@ from robodyn.algorithms.tasks import ScalarTask, Sized
 from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
 from robodyn.core.spatial import Motion, Transform, add, cross, dot, sub
-from robodyn.core.sweeps import Algorithm, with_given
+from robodyn.core.sweeps import PER_BODY, Algorithm, with_given
 
 Scalars: TypeAlias = Sequence[Any]
 
@@ -268,6 +268,8 @@ class OnArrays:
             inputs[name] = array = self._new((len(scalars),))
             for k, scalar in enumerate(scalars):
                 array[:, k] = scalar
+            if name in PER_BODY:
+                inputs[name] = array.reshape(array.shape[0], -1, PER_BODY[name])
         wanted = (*algorithm.inputs, "V0", "dV0")
         outputs = {name: self._new(shape) for name, shape in self._shapes(algorithm).items()}
         self._run(algorithm, {name: inputs[name] for name in wanted if name in inputs}, outputs, link=link)

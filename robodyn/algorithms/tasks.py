@@ -10,6 +10,7 @@ All kinds of tasks are defined in this module, and an engine must run each of th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import cache
@@ -703,7 +704,7 @@ class ScalarTask(TaskBase):
     its program, or None if only a trace can tell. `constraint_query`: the query about constraints that it is
     (`robodyn.algorithms.constraints.sweeps.ConstraintQuery`), or None. `distance_query`: likewise
     (`robodyn.algorithms.distances.tasks.Measured`). `one_program`: True if an engine that compiles must not run it on
-    arrays, where it would be far slower.
+    arrays, where it would be far slower. `orders`: of derivatives of its program that are right, None for all.
     """
 
     name: str
@@ -716,6 +717,7 @@ class ScalarTask(TaskBase):
     constraint_query: Any = None
     distance_query: Any = None
     one_program: bool = False
+    orders: int | None = None
     sweeps: ClassVar[tuple[Sweep, ...]] = ()
 
     @property
@@ -745,6 +747,39 @@ class ScalarTask(TaskBase):
     def least_operations(self, model: Model) -> int | None:
         """The bound of `least`."""
         return None if self.least is None else self.least(model)
+
+
+class Iterations(ScalarTask):
+    """A scalar task that `Repeated` goes on from."""
+
+    recurrent: ClassVar[bool] = True
+
+    @property
+    def budget(self) -> str:
+        """That of gradients if operations are known without a trace."""
+        return "iterations" if self.least is None else "gradient"
+
+
+@dataclass(frozen=True, eq=False)
+class Repeated(ScalarTask):
+    """Iterations that go on for those states alone whose error is too large.
+
+    `first`: the first iterations. `again`: those that go on: they have one more input, `start`, the result of that name
+    of the iterations before. Both give the same results, of which `outputs` are some. `error`: the result that tells
+    how far they are. `most`: how often `again` runs at most. A state whose error stays too large, and is no NaN, has
+    NaN in its first result if the error is not among `outputs`.
+    """
+
+    first: Any = None
+    again: Any = None
+    start: str = ""
+    error: str = ""
+    most: int = 0
+
+    @staticmethod
+    def tolerance(dtype: np.dtype[Any]) -> float:
+        """The error up to which a state is done."""
+        return math.pow(np.finfo(dtype).eps, 0.75)
 
 
 Result: TypeAlias = Output | Solution | Product | Stacked | Configuration | LikeInput | Sized

@@ -105,8 +105,8 @@ class Dynamics(
             names rows that depend on others; accelerations are unique all the same. Constraint queries, `step` and
             `rollout` obey the constraints. All other queries ignore them and treat the tree alone. Functions that can
             do neither raise for constrained robots (docs/constraints.md).
-        contacts: None: the model's (`Model.with_contacts`); (): none. `contact_forward_dynamics`, `step` and `rollout`
-            obey them, other queries ignore them, and functions that can do neither raise.
+        contacts: None: the model's (`Model.with_contacts`); (): none. `contact_forward_dynamics`, `step`, `rollout`
+            and their gradients obey them, other queries ignore them, and functions that can do neither raise.
         proximal: (size, iterations) of the proximal term that makes constraint forces unique, instead of the model's.
             The size is relative to the diagonal of J H^-1 J', at least 1e-14, in float32 1e-5. The iterations remove
             the term's effect again.
@@ -168,6 +168,8 @@ class Dynamics(
             "targets": (model.n_constraints, 12),
             "active": (model.n_constraints,),
             "restitution": (),
+            "contact_friction": (model.n_contacts,),
+            "ground_pose": (4, 4),
             **dict.fromkeys(PER_ROW, (model.n_rows,)),
             "dt": (),
         }
@@ -310,6 +312,8 @@ class Dynamics(
         q_des: ArrayLike | None = None,
         targets: ArrayLike | None = None,
         active: ArrayLike | None = None,
+        contact_friction: ArrayLike | None = None,
+        ground_pose: ArrayLike | None = None,
         limits: Iterable[str] = (),
         save_every: int | None = 1,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -346,6 +350,10 @@ class Dynamics(
                 world, as elsewhere; None: constraints without a target hold their initial place.
             active: (..., n_constraints) or (steps, ..., n_constraints), 1 or True for constraints that hold, 0 or
                 False for others; or one bool.
+            contact_friction: (..., n_contacts) coefficient of friction of each contact of `model.contacts.pairs`, along
+                both tangents, instead of the model's.
+            ground_pose: (..., 4, 4) pose of the ground: it carries all shapes of contacts that are fixed to the world,
+                such as planes.
             limits: which limits of the model to keep, "effort", "velocity" and "position"; the last two need the
                 integrator "semi_implicit_euler" or "implicit".
             save_every: keep every n-th state and the last one; None for the first and the last alone.
@@ -400,6 +408,8 @@ class Dynamics(
         q_des: ArrayLike | None = None,
         targets: ArrayLike | None = None,
         active: ArrayLike | None = None,
+        contact_friction: ArrayLike | None = None,
+        ground_pose: ArrayLike | None = None,
         limits: Iterable[str] = (),
         out: tuple[Array, Array] | None = None,
     ) -> tuple[Array, Array]:

@@ -424,6 +424,11 @@ class Model(Edits):
         """Number of constraints."""
         return len(self.constraints)
 
+    @property
+    def n_contacts(self) -> int:
+        """Number of contacts, that is of pairs of shapes."""
+        return 0 if self.contacts is None else len(self.contacts.pairs)
+
     @cached_property
     def n_rows(self) -> int:
         """Number of rows of all constraints."""

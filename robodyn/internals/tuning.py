@@ -19,6 +19,7 @@ MAX_OPERATIONS = {
         "step": 64_000,
         "part of a step": 24_000,
         "gradient": 300_000,
+        "iterations": 130_000,
     },
     "llvm": {
         "query": 64_000,
@@ -27,6 +28,7 @@ MAX_OPERATIONS = {
         "step": 24_000,
         "part of a step": 24_000,
         "gradient": 64_000,
+        "iterations": 100_000,
     },
 }
 """Most operations of one program, by backend and use. A program runs two to three times as fast as loops. But making it
@@ -92,6 +94,9 @@ PAUSE_SECONDS, YIELDS = 5e-6, 100
 microseconds in all, longer than the gap between the calls of a busy loop."""
 RELEASE_NS, RELEASE_ROWS = 10_000.0, 64
 """Nanoseconds of work, and rows, from which a quick call lets other Python threads run."""
+REPEATED_ROWS = 128
+"""States whose iterations begin together (`robodyn.engines.cpu.repeated`): some tens of vectors, of whose arrays the
+second-level cache has room for a few."""
 KEPT_WORKSPACES, MAX_SCRATCH = 2, 1 << 26
 """Workspaces of each size that an engine keeps, and most bytes of scratch memory that quick calls keep, all threads."""
 LARGE_MATRIX, FEW_STATES, FEW_PAIRS = 512, 1 / 4, 1 / 16

@@ -177,6 +177,46 @@ def test_a_step_and_its_second_derivative(library):
     assert abs(float((twice * direction).sum()) - wanted) < 1e-5 * abs(wanted)
 
 
+@pytest.mark.parametrize("integrator", ["semi_implicit_euler", "mujoco"])
+def test_steps_with_contacts(library, integrator):
+    """Fingers that squeeze each other; time constants of the contact are bounded by dt."""
+    model = rd.load_urdf(own("gripper"))
+    right, left = (rd.Sphere(f"{side}_finger", at=(0.0, 0.0, 0.03), radius=0.02) for side in ("right", "left"))
+    model = model.with_contacts([rd.Contact(right, left, friction=0.5, solref=(0.004, 1.0))], cone="elliptic")
+    dyn, rng = rd.Dynamics(model, joint_forces=("damping",)), np.random.default_rng(8)
+    q, qd = model.neutral() + rng.normal(0.0, 1e-3, (2, model.nq)), rng.normal(0.0, 0.2, (2, model.nv))
+    assert (dyn.contact_distances(q) < 0.0).all() and not model.quaternion_starts.size
+    tau, f_ext = rng.normal(0.0, 0.1, (STEPS, 2, model.nv)), rng.normal(size=(model.n_bodies, 6))
+    arrays = {"q0": q, "qd0": qd, "tau": tau, "f_ext": f_ext, "gravity": np.array([1.0, 0.0, -9.0])}
+    options = {"dt": 4e-3, "steps": STEPS, "integrator": integrator}
+    wanted, functions = dyn.rollout(**arrays, **options), library.wrap(dyn)
+    q_weight, qd_weight = rng.normal(size=(2, *wanted.q.shape))
+    there = {name: library.array(array) for name, array in arrays.items()}
+    there["dt"] = library.array(np.array(options.pop("dt")))
+
+    def loss(given: dict[str, Any]) -> Any:
+        q, qd = functions.rollout(**given, **options)
+        return (q * library.array(q_weight)).sum() + (qd * library.array(qd_weight)).sum()
+
+    for got, each in zip(functions.rollout(**there, **options), (wanted.q, wanted.qd), strict=True):
+        assert relative(np.asarray(got), each) < 1e-10
+    found = library.gradient(loss, there)
+    gradients = dyn.rollout_vjp(**arrays, dt=4e-3, **options, q_weight=q_weight, qd_weight=qd_weight, wrt=tuple(arrays))
+    for name, each in gradients.items():
+        assert relative(np.asarray(found[name]), each.sum(axis=0) if name in ("f_ext", "gravity") else each) < 1e-8, (
+            name
+        )
+    ends = [library.number(loss({**there, "dt": there["dt"] + h})) for h in (1e-7, -1e-7)]
+    assert (ends[0] - ends[1]) / 2e-7 == pytest.approx(float(found["dt"]), rel=1e-5)
+
+    def once(given: dict[str, Any]) -> Any:
+        return (library.first(loss, given)["qd0"] ** 2).sum()
+
+    twice, direction = library.gradient(once, there)["qd0"], library.array(rng.normal(size=qd.shape))
+    ends = [library.number(once({**there, "qd0": there["qd0"] + h * direction})) for h in (1e-6, -1e-6)]
+    assert (ends[0] - ends[1]) / 2e-6 == pytest.approx(float((twice * direction).sum()), rel=1e-5)
+
+
 def test_robots_too_large_for_one_program_are_followed(library):
     model = rd.random_tree(150, seed=1, joints=("spherical",))
     dyn = rd.Dynamics(model)

@@ -9,20 +9,20 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 import robodyn as rd
-from robodyn.algorithms.contacts.tasks import FIRST_BLOCK, NEXT_BLOCK, most_iterations
+from robodyn.algorithms.contacts.tasks import block_lengths, most_iterations
 from robodyn.internals.arguments import Array
 from tests.bench.runner import Page, Run
 from tests.bench.shared import robot
 from tests.bench.timing import Call, least
 
 BATCH, DT = 4096, 0.002
-_TURNS, _SETTLE, _LONG, _FEW = 12, 150, 100, 4
+_TURNS, _SETTLE, _LONG, _FEW, _BACK = 12, 150, 100, 4, 8
 _PUSHED = 0.03
 """Deviation of the angles that joints are driven to, rad."""
 _STEPS: dict[str, Any] = {"dt": DT, "integrator": "mujoco"}
@@ -31,6 +31,8 @@ _TOLERANCE, _SHARE = 1e-9, 0.99
 _WANTED = {"quadruped, spheres": (20.0, 35.0), "humanoid, spheres": (15.0, 28.0)}
 """Times mj_step that were set as a goal, in float64 and float32."""
 _DTYPES = ("float64", "float32")
+_MOST_STEPS = 5.0
+"""Times a step that gradients were to take at most."""
 
 
 @dataclass
@@ -62,10 +64,34 @@ class Case:
 
 
 @dataclass
+class Gradients:
+    """Derivatives of a state of a batch, one thread, in ns, by precision.
+
+    `step`: of a step; `dynamics`: of `contact_forward_dynamics_gradient`; `matrices`: of `step_gradient`; `back`: of a
+    step of `rollout_vjp`, forth and back.
+    """
+
+    name: str
+    step: dict[str, float]
+    dynamics: dict[str, float]
+    matrices: dict[str, float]
+    back: dict[str, float]
+
+    @property
+    def times(self) -> dict[str, float]:
+        """The slowest of them in steps."""
+        return {
+            dtype: max(each[dtype] for each in (self.dynamics, self.matrices, self.back)) / step
+            for dtype, step in self.step.items()
+        }
+
+
+@dataclass
 class Results:
     """What was measured."""
 
     cases: list[Case]
+    gradients: list[Gradients] = field(default_factory=list)
 
 
 def _quadruped(box: bool = False, rows: bool = False, **options: Any) -> rd.Model:
@@ -100,6 +126,9 @@ def measure(run: Run) -> Results:
     for name, (make, options) in CASES.items():
         if run.chosen(f"contacts: {name}"):
             found.cases.append(_measured(name, make, options, run.seconds))
+            run.keep(found)
+        if run.chosen(f"contacts: gradients of {name}"):
+            found.gradients.append(_differentiated(name, make, options, run.seconds))
             run.keep(found)
     return found
 
@@ -146,15 +175,34 @@ def _measured(name: str, make: Callable[..., rd.Model], options: dict[str, Any],
     us |= {key: took[key] / 1e3 / _LONG for key in ("rollout", "few")}
     ns = {dtype: took[dtype] / BATCH for dtype in _DTYPES}
     touching = float((dyn.contact_distances(states[0]) < 0.0).sum(axis=1).mean())
-    left = [_left(make(**options, iterations=n), forces, states) for n in range(FIRST_BLOCK, _most(model), NEXT_BLOCK)]
-    iterations = FIRST_BLOCK + NEXT_BLOCK * sum(left)
+    assert model.contacts is not None
+    (first, again), most = block_lengths(model.contacts), most_iterations(model.contacts)
+    left = [_left(make(**options, iterations=n), forces, states) for n in range(first, most, again)]
+    iterations = first + again * sum(left)
     slots = len(dyn.contact_distances(one[0]))
     return Case(name, slots, touching, left[0], iterations, ns, took["mujoco"] / BATCH, us)
 
 
-def _most(model: rd.Model) -> int:
-    assert model.contacts is not None
-    return most_iterations(model.contacts)
+def _differentiated(name: str, make: Callable[..., rd.Model], options: dict[str, Any], seconds: float) -> Gradients:
+    model, forces = make(**options), ("damping",) if options.get("rows") else ()
+    states = _states(rd.Dynamics(model, threads=1, joint_forces=forces))
+    calls: dict[str, Call] = {}
+    for dtype in _DTYPES:
+        dyn, rows = rd.Dynamics(model, dtype=dtype, threads=1, joint_forces=forces), [x.astype(dtype) for x in states]
+        moved, by = dyn.step(*rows, **_STEPS), dyn.contact_forward_dynamics_gradient(*rows, dt=DT)
+        matrices, weight = dyn.step_gradient(*rows, **_STEPS), np.ones((_BACK + 1, BATCH, model.nv), dtype)
+        back = {**_STEPS, "steps": _BACK, "q_weight": weight, "qd_weight": weight}
+        calls[f"step {dtype}"] = lambda dyn=dyn, rows=rows, out=moved: dyn.step(*rows, **_STEPS, out=out)
+        calls[f"dynamics {dtype}"] = lambda dyn=dyn, rows=rows, out=by: dyn.contact_forward_dynamics_gradient(
+            *rows, dt=DT, out=out
+        )
+        calls[f"matrices {dtype}"] = lambda dyn=dyn, rows=rows, out=matrices: dyn.step_gradient(
+            *rows, **_STEPS, out=out
+        )
+        calls[f"back {dtype}"] = lambda dyn=dyn, rows=rows, back=back: dyn.rollout_vjp(*rows, **back)
+    took = {key: 1e9 * each / BATCH for key, each in least(calls, seconds, _TURNS, clock=time.process_time).items()}
+    ns = {what: {dtype: took[f"{what} {dtype}"] for dtype in _DTYPES} for what in ("step", "dynamics", "matrices")}
+    return Gradients(name, **ns, back={dtype: took[f"back {dtype}"] / _BACK for dtype in _DTYPES})
 
 
 def _left(model: rd.Model, forces: tuple[str, ...], states: tuple[Array, Array, Array]) -> float:
@@ -216,6 +264,10 @@ def notes(found: Results) -> list[str]:
             times = each.times[dtype]
             reached = "reached" if times >= wanted else "missed"
             lines.append(f"{each.name}, {dtype}: {times:.1f} times MuJoCo (wanted: {wanted:g}, {reached}).")
+    if found.gradients:
+        slowest = max(max(each.times.values()) for each in found.gradients)
+        reached = "reached" if slowest <= _MOST_STEPS else "missed"
+        lines.append(f"Gradients take up to {slowest:.1f} times a step (wanted: {_MOST_STEPS:g}, {reached}).")
     return lines
 
 

@@ -235,11 +235,12 @@ EVERYTHING = (
     .replace('gear="10"', 'gear="10" armature=".1"')
     .replace(
         "<worldbody>",
-        '<asset><mesh name="t" file="t.obj"/><material name="m"/></asset><actuator>'
+        '<asset><mesh name="t" file="t.obj"/><material name="m"/>'
+        '<hfield name="e" nrow="3" ncol="2" size="1 1 1 1"/></asset><actuator>'
         '<intvelocity joint="a" kp="3" actrange="-1 1" ctrlrange="-1 1" forcerange="-1 1"/></actuator>'
         '<sensor><framepos objtype="site" objname="x" reftype="site" refname="y"/></sensor>'
         '<contact><exclude body1="world" body2="tip"/><pair geom1="f" geom2="g"/></contact>'
-        '<worldbody><geom type="mesh" mesh="t" material="m"/>',
+        '<worldbody><geom type="mesh" mesh="t" material="m"/><geom type="hfield" hfield="e" conaffinity="1"/>',
         1,
     )
 )

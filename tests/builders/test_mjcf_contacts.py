@@ -22,6 +22,11 @@ WELDED = """<body pos="0 0 .1"><freejoint/><geom type="box" size=".1 .1 .02" mas
 <geom type="box" size=".02 .02 .1" pos="0 0 -.05" mass=".3"/><body pos="0 0 -.1"><geom size=".03" mass=".01"/></body>
 </body></body>"""
 
+TURNED = BALLS.format(low='condim="6" friction=".8 .02 .01"', high='condim="4" friction=".5 .03 0"') + (
+    """<body pos=".5 0 .05" euler="3 2 50"><freejoint/>
+    <geom type="box" size=".1 .07 .05" condim="6" contype="2" conaffinity="1"/></body>"""
+)
+
 
 def scene(body, option="", extra="", floor=""):
     return f"""<mujoco><compiler autolimits="true"/><option timestep=".002" {option}/><worldbody>
@@ -41,6 +46,8 @@ SCENES = {
     ),
     "of a body behind a fixed joint": scene(WELDED),
     "elliptic": scene(BALLS.format(low="", high='condim="1"'), 'cone="elliptic" impratio="10"'),
+    "friction against turning and rolling": scene(TURNED),
+    "elliptic friction against turning and rolling": scene(TURNED, 'cone="elliptic" impratio="3"'),
     "connect": scene(
         '<body name="a" pos="0 0 .04"><freejoint/><geom size=".05" mass="1"/></body>'
         '<body name="b" pos=".2 0 .1"><freejoint/><geom type="box" size=".05 .03 .02" mass="1"/></body>',
@@ -155,7 +162,6 @@ def test_accelerations_are_mujocos(name):
 
 SCALED = '<weld body1="bl" body2="bh" torquescale="2"/>'
 UNSUPPORTED = [
-    (BALLS.format(low='condim="4"', high=""), "", "", "condim 4"),
     (BALLS.format(low="", high=""), 'noslip_iterations="2"', "", "noslip iterations"),
     ('<body><freejoint/><geom type="ellipsoid" size=".05 .04 .03"/></body>', "", "", "ellipsoid"),
     (BALLS.format(low="", high=""), "", f"<equality>{SCALED}</equality>", "torquescale"),
@@ -179,6 +185,30 @@ def test_what_contacts_cannot_do_is_refused_by_name_or_left_out_with_a_finding(b
         rd.load_mjcf(text, contacts=True)
     model = rd.load_mjcf(text, contacts=True, unsupported="ignore")
     assert any(each.code == "mjcf-contact" and named in str(each) for each in model.report)
+
+
+def test_height_fields_are_where_mujoco_has_them():
+    """A sphere whose centre is where a ray meets MuJoCo's field is as deep in ours as its radius."""
+    rng = np.random.default_rng(0)
+    elevation = " ".join(map(str, rng.uniform(0.0, 1.0, 48)))
+    field = f'<asset><hfield name="h" nrow="8" ncol="6" size="1.2 1.6 .2 .1" elevation="{elevation}"/></asset>'
+    geom = '<geom type="hfield" hfield="h" pos=".1 .2 -.05" euler="5 0 20"/>'
+    text = scene(f'{geom}<body pos="0 0 9"><freejoint/><geom size=".08"/></body>', extra=field)
+    m = mujoco.MjModel.from_xml_string(text)
+    d, model = mujoco.MjData(m), rd.load_mjcf(m, contacts=True)
+    mujoco.mj_forward(m, d)
+    (k,) = [k for k, pair in enumerate(model.contacts.pairs) if "height field" in pair.kinds]
+    assert [each.severity for each in model.report if "height field" in each.message and k >= 0][-1] == "info"
+    q = np.tile(model.neutral(), (100, 1))
+    q[:, :2] = rng.uniform(-0.6, 0.6, (100, 2))
+    q[:, 2] = [
+        3.0 - mujoco.mj_rayHfield(m, d, 1, np.array([*at, 3.0]), np.array([0.0, 0.0, -1.0]), None) for at in q[:, :2]
+    ]
+    assert np.ptp(q[:, 2]) > 0.1
+    assert np.abs(rd.Dynamics(model).contact_distances(q)[:, k] + 0.08).max() < 1e-7
+    wide = text.replace('nrow="8" ncol="6"', 'nrow="300" ncol="300"').replace(elevation, "0 " * 90_000)
+    with pytest.raises(rd.UnavailableError, match="selections"):
+        rd.load_mjcf(wide, contacts=True)
 
 
 def test_filters_of_pairs_are_mujocos():
@@ -251,6 +281,8 @@ def test_mjcf_that_is_written_has_the_contacts(cone):
     """Of a URDF with contacts: MuJoCo's accelerations on the text are ours of the model."""
     model = rd.load_urdf(own("quadruped"), base="floating")
     feet = [rd.Sphere(link, radius=0.03) for link in model.link_names if link.endswith("foot")]
+    model = model.with_frames({"toe": ("front_left_foot", (0.01, 0.02, -0.03))})  # a link without mass
+    feet.insert(1, rd.Sphere("toe", radius=0.01))
     contacts = [rd.Contact(foot, rd.Plane(), friction=0.6, solref=(0.03, 1.0)) for foot in feet]
     model = model.with_contacts(contacts, cone=cone, impratio=2.0, dry_friction=False)
     text = model.to_mjcf()

@@ -25,6 +25,7 @@ def test_a_ball_comes_to_rest_on_the_floor_and_falls_through_it_without_contacts
     status, text, err = run("simulate", ball, "--seconds", "1", "--out", out)
     assert (status, err) == (0, "") and "converged: True" in text and "1 s by 'mujoco'" in text
     end = np.load(out)
+    assert end["q"][0, 2] == 0.2  # where MuJoCo begins
     assert end["q"][-1, 2] == pytest.approx(0.1, abs=2e-3) and len(end["q"]) == 501
     assert run("simulate", ball, "--seconds", "1", "--no-contacts", "--out", out)[0] == 0
     assert np.load(out)["q"][-1, 2] < -4.0

@@ -34,6 +34,7 @@ OBEYS, TREE, OTHER = "obeys", "is about the tree alone", "is not about motion"
 STANCES = {
     "Dynamics": {
         OBEYS: "step step_gradient rollout rollout_gradient rollout_vjp constrained_inverse_dynamics "
+        "contact_forward_dynamics_gradient "
         "constraint_wrenches joint_reaction",
         TREE: "armature_regressor base_parameters edge_is_free friction_regressor is_free "
         "mass_matrix_operator singularity",
@@ -46,7 +47,7 @@ STANCES = {
         OTHER: "armature attach collision_geometries collision_pairs configurations constraints "
         "contacts coordinate_names coupling damping digest drawn_from effort_limit euler_tour extensions "
         "file_tree free_joints friction geometries graph has_mimic joint_index link_index link_inertia "
-        "link_joints link_parent load lock lower n_bodies n_constraints n_pairs n_rows normalize "
+        "link_joints link_parent load lock lower n_bodies n_constraints n_contacts n_pairs n_rows normalize "
         "normalized nq nq_tree nv nv_tree of_checked pairs plot_tree proximal quaternion_starts report "
         "reroot save shapes source subtree to_mjcf to_urdf total_mass tree tree_coordinates "
         "unit_coordinates upper velocity_limit velocity_names with_contacts with_frames with_inertia "
@@ -77,6 +78,7 @@ STANCES = {
     "robodyn.simulators.gymnasium": {OBEYS: "RobodynEnv RobodynVectorEnv"},
     "robodyn.simulators.mujoco": {OTHER: "Bridge"},  # MuJoCo moves; it warns of scenes without equalities
     "robodyn.simulators.pybullet": {OTHER: "Bridge"},  # likewise
+    "robodyn.simulators.rendering": {OTHER: "Renderer"},
     "robodyn.simulators.ros": {
         OTHER: "States from_joint_state from_odometry from_robot_description read_bag to_joint_state to_odometry "
         "write_bag"
@@ -229,6 +231,13 @@ def kept_by_accelerations(dyn, q, qd, tau):
     qdd_tau = dyn.constrained_forward_dynamics_gradient(q, qd, tau)[2]
     assert np.abs(jacobian(q) @ qdd_tau).max() < 1e-9 * np.abs(qdd_tau).max()
     assert np.abs(qdd_tau @ jacobian(q).T).max() < 1e-9 * np.abs(qdd_tau).max()
+
+
+def kept_softly_by_accelerations(dyn, q, qd, tau):
+    """With contacts constraints are soft rows: forces hardly accelerate what the constraints forbid."""
+    touching = rd.Dynamics(dyn.model.with_contacts([]), engine="reference")
+    by_tau, free = touching.contact_forward_dynamics_gradient(q, qd, tau)[2], dyn.mass_matrix_inverse(q)
+    assert 0.0 < np.abs(jacobian(q) @ by_tau).max() < 0.2 * np.abs(jacobian(q) @ free).max()
 
 
 def kept_by_impacts(dyn, q, qd, tau):
@@ -476,6 +485,7 @@ OBEYING = {
     "Dynamics.rollout_vjp": kept_by_rollouts,
     "Dynamics.rollout_gradient": kept_by_rollouts,
     "Dynamics.constrained_forward_dynamics_gradient": kept_by_accelerations,
+    "Dynamics.contact_forward_dynamics_gradient": kept_softly_by_accelerations,
     "Dynamics.impact_gradient": kept_by_impacts,
     "Dynamics.rollout": rolled,
     "Dynamics.constrained_forward_dynamics": accelerated,

@@ -11,7 +11,9 @@ import pytest
 from robots import own
 
 import robodyn as rd
+from robodyn.api.motion.run import Run
 from robodyn.api.motion.step_spec import step_solver
+from robodyn.api.queries.contacts import Solver
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -188,12 +190,66 @@ def test_time_steps_share_a_program():
     assert len(tasks) == 1
 
 
-def test_calls_are_kept_whatever_their_answers():
-    model, q = on_feet()
-    dyn, zero = rd.Dynamics(model, engine="cpu", check=False), np.zeros(model.nv)
-    for qd in (zero, np.full(model.nv, np.nan), zero):
-        dyn.contact_forward_dynamics(q, qd, zero)
-        assert [len(calls) for calls in vars(dyn)["_contact_calls"].values()] == [1]
+def tray():
+    """A plate with three feet that slides up and down and turns, on an elliptic cone: many blocks of iterations."""
+    plate = """<robot name="tray"><link name="ground"/><link name="rod"><inertial><mass value="0.4"/>
+    <inertia ixx="1e-3" iyy="1e-3" izz="1e-3" ixy="0" ixz="0" iyz="0"/></inertial></link>
+    <link name="plate"><inertial><mass value="0.9"/>
+    <inertia ixx="4e-3" iyy="5e-3" izz="6e-3" ixy="0" ixz="0" iyz="0"/></inertial></link>
+    <joint name="slide" type="prismatic"><parent link="ground"/><child link="rod"/><axis xyz="0 0 1"/>
+    <limit effort="9" velocity="9" lower="-9" upper="9"/><dynamics damping="0.3"/></joint>
+    <joint name="turn" type="continuous"><parent link="rod"/><child link="plate"/><axis xyz="0.1 0.2 1"/>
+    <dynamics damping="0.1"/></joint></robot>"""
+    feet = [rd.Sphere("plate", at=at, radius=0.02) for at in ((0.2, 0.0, 0.0), (-0.1, 0.2, 0.0), (-0.1, -0.2, 0.0))]
+    contacts = [rd.Contact(foot, rd.Plane()) for foot in feet]
+    return rd.load_urdf(plate).with_contacts(contacts, cone="elliptic", impratio=10.0), np.array([0.02, 0.0])
+
+
+@pytest.mark.parametrize(("dtype", "rows"), [(np.float64, ()), (np.float32, (3,)), (np.float64, (300,))])
+def test_built_in_functions_answer_as_methods(dtype, rows, monkeypatch):
+    """From the third call on, also for states that need many blocks of iterations; but not for NaN."""
+    model, q = tray()
+    dyn, rng = rd.Dynamics(model, dtype=dtype, engine="cpu", joint_forces=("damping",)), np.random.default_rng(0)
+    asked, solve = [], Solver.solve
+    monkeypatch.setattr(Solver, "solve", lambda *given: asked.append(1) or solve(*given))
+    pushed = {"f_ext": rng.normal(size=(*rows, model.n_bodies, 6)).astype(dtype), "dV0": np.full(6, 0.5, dtype)}
+    q = np.tile(q, (*rows, 1)).astype(dtype)
+    for named in ({}, pushed):
+        qd, tau = (rng.normal(0.0, 1.0, (*rows, model.nv)).astype(dtype) for _ in range(2))
+        calls = [
+            lambda qd, tau=tau, named=named: dyn.contact_forward_dynamics(q, qd, tau, 0.004, **named),
+            lambda qd, tau=tau, named=named: dyn.step(q, qd, tau, 0.004, integrator="mujoco", **named),
+            lambda qd, named=named: dyn.step(q, qd, dt=0.004, **named),
+        ]
+        for call in calls:
+            wanted = call(qd)
+            call(qd)
+            asked.clear()
+            found = call(qd)
+            assert not asked
+            for a, b in zip(found, wanted, strict=True):
+                assert np.abs(a - b).max() <= 30.0 * np.finfo(dtype).eps * np.abs(b).max()
+            if not rows:
+                with pytest.raises(rd.NumericalError):
+                    call(np.full_like(qd, np.nan))
+        if rows:  # a batch is its states
+            k = rows[0] - 1
+            alone = dyn.step(q[k], qd[k], dt=0.004, **{n: a[k] if a.ndim > 1 else a for n, a in named.items()})
+            assert all(np.array_equal(a[k], b) for a, b in zip(found, alone, strict=True))
+
+
+@pytest.mark.parametrize("rows", [(), (3,)])
+def test_short_rollouts_are_built_in(rows, monkeypatch):
+    model, q = tray()
+    dyn, qd = rd.Dynamics(model, engine="cpu"), np.random.default_rng(1).normal(0.0, 1.0, (*rows, model.nv))
+    q, asked = np.tile(q, (*rows, 1)), []
+    monkeypatch.setattr(Run, "__init__", lambda *given, init=Run.__init__, **named: asked.append(init(*given, **named)))
+    for policy in (None, lambda t, q, qd: -0.1 * qd):
+        wanted = dyn.rollout(q, qd, dt=0.002, steps=20, integrator="mujoco", policy=policy)
+        asked.clear()
+        found = dyn.rollout(q, qd, dt=0.002, steps=20, integrator="mujoco", policy=policy)
+        assert not asked and np.array_equal(found.q, wanted.q)
+        assert found.converged.shape == rows and found.converged.all()
 
 
 @pytest.mark.some(of=2, rest="matrix")
@@ -218,8 +274,11 @@ def test_rows_that_do_not_converge_are_named():
     model, q = on_feet(cone="elliptic", impratio=100.0, iterations=1)
     dyn, rng = rd.Dynamics(model), np.random.default_rng(3)
     qd = rng.normal(0.0, 1.0, (40, model.nv))
-    with pytest.warns(rd.ConvergenceWarning, match="contact_forward_dynamics: contact forces did not converge"):
-        dyn.contact_forward_dynamics(q, qd, np.zeros_like(qd))
+    found = []
+    for _ in range(3):  # built-in functions leave it to the method
+        with pytest.warns(rd.ConvergenceWarning, match="contact_forward_dynamics: contact forces did not converge"):
+            found.append(dyn.contact_forward_dynamics(q, qd, np.zeros_like(qd)))
+    assert np.array_equal(found[0][0], found[2][0]) and np.isfinite(found[2][0]).all()
     with pytest.warns(rd.ConvergenceWarning, match="rollout"):
         assert not dyn.rollout(np.tile(q, (40, 1)), qd, dt=0.002, steps=1).converged.all()
 
@@ -234,7 +293,9 @@ def test_wrong_values_are_refused_by_name():
         ("solimp", {"solimp": (0.9, 0.95)}),
         ("solimp", {"solimp": (0.9, 0.95, 0.001, 0.5, 2.3)}),
         ("margin", {"margin": -1.0}),
-        ("condim", {"condim": 4}),
+        ("condim", {"condim": 5}),
+        ("torsional", {"torsional": -1.0}),
+        ("rolling", {"rolling": (0.1, 0.2, 0.3)}),
     ):
         with pytest.raises(rd.RobodynError, match=f"Contact.{named}: got"):
             rd.Contact(foot, floor, **wrong)
@@ -252,8 +313,12 @@ def test_wrong_values_are_refused_by_name():
     ):
         with pytest.raises(rd.ArgumentError, match=f"^{named}: got"):
             call()
+    with pytest.raises(rd.UnavailableError, match=r"^with_contacts: .* 251 bodies.*at most 250"):
+        rd.random_tree(251, seed=0).with_contacts([])
     zero = np.zeros(model.nv)
     dyn = rd.Dynamics(model)
+    with pytest.raises(rd.UnavailableError, match=r"^limits: got 'effort' .*effort_limit"):
+        dyn.step(q, zero, zero, limits="effort")
     with pytest.raises(rd.ArgumentError, match="has no contacts"):
         rd.Dynamics(model, contacts=()).contact_forward_dynamics(q, zero, zero)
     with pytest.raises(rd.ArgumentError, match="dt: got 0"):
@@ -267,9 +332,10 @@ def test_wrong_values_are_refused_by_name():
     for refused in (
         lambda: dyn.step(q, zero, zero, integrator="rk4"),
         lambda: dyn.step(q, zero, zero, limits="velocity"),
+        lambda: dyn.step(q, zero, zero, limits="position"),
         lambda: dyn.step(q, zero, zero, V0=np.zeros(6)),
-        lambda: dyn.step_gradient(q, zero, zero),
-        lambda: dyn.rollout_vjp(q, zero, zero, steps=3, q_weight=zero),
+        lambda: dyn.step_gradient(q, zero, zero, integrator="implicit"),
+        lambda: dyn.rollout_vjp(q, zero, zero, steps=3, kp=zero, q_des=q, q_weight=zero),
         lambda: rd.simulate(model, q, zero, 0.1),
         lambda: rd.Dynamics(model, engine="scan").contact_forward_dynamics(q, zero, zero),
     ):

@@ -17,6 +17,7 @@ PAIRS = [
     ("plane", "box"),
     ("sphere", "sphere"),
     ("sphere", "capsule"),
+    ("sphere", "cylinder"),
     ("sphere", "box"),
     ("capsule", "capsule"),
     ("capsule", "box"),

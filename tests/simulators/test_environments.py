@@ -29,7 +29,7 @@ def arm():
     return rd.Dynamics(rd.load_urdf(own("arm6")), joint_forces="damping", threads=1)
 
 
-def lifted(q, qd, action):
+def lifted(q, qd, action, *goal):
     return -np.abs(q).sum(axis=1) - 1e-4 * np.abs(action).sum(axis=1)
 
 
@@ -71,7 +71,7 @@ def test_gymnasiums_own_check(kind):
 @pytest.mark.parametrize("name", [*IDS[:2], pytest.param(IDS[2], marks=pytest.mark.matrix)])
 def test_registered_environments(name):
     env = gym.make(name)
-    check_env(env.unwrapped)
+    check_env(env.unwrapped, skip_render_check=True)  # its live view would need a browser
     seen, infos = env.reset(seed=0)
     assert seen in env.observation_space and infos == {}
     for mode in ("sync", "vector_entry_point"):
@@ -101,12 +101,17 @@ def goal_seeking(**more):
     def terminated(q, qd, goal):
         return np.abs(q[:, 0]) > 0.5
 
+    def update(q, qd, action, goal):
+        return np.stack([goal[:, 0], goal[:, 1] + 1.0, action[:, 1]], axis=1)
+
     model = rd.load_urdf(own("double_pendulum"))
     return {
         "dyn": rd.Dynamics(model, joint_forces="damping"),
         "reward": reward,
         "reset": reset,
         "terminated": terminated,
+        "update": update,
+        "randomize": lambda rng, n: {"gravity": np.tile([0.0, 0.0, -3.7], (n, 1))},
         "effort": 30.0,
         "dt": 0.02,
         **more,
@@ -130,6 +135,7 @@ def test_many_are_as_each_by_itself(mode, diverges):
             "reset": explosive,
             "reward": lifted,
             "terminated": None,
+            "update": None,
             "effort": 1e14,
             "actuation": "torque",
         }
@@ -207,6 +213,84 @@ def test_a_step_is_that_of_the_dynamics(arm, integrator):
     seen, rewards, *_ = envs.step(actions)
     assert relative(seen, np.concatenate((q, qd), axis=1)) < 1e-15 and relative(rewards, clipped.sum(axis=1)) < 1e-15
     assert relative(parts.step(actions / model.effort_limit)[0], seen) < 1e-14
+
+
+PARAMETERS = {
+    "torque": ("gravity", "damping", "friction", "armature", "inertia", "f_ext"),
+    "position": ("inertia", "kp", "kd"),
+    "contacts": ("inertia", "f_ext", "gravity", "damping", "contact_friction", "ground_pose", "kp"),
+}
+
+
+def drawn(kind, model, rng, n):
+    """Parameters of n episodes."""
+    joints, slope = model.nv - 6 if kind != "torque" else model.nv, rng.uniform(-0.1, 0.1, n)
+    ground = np.tile(np.eye(4), (n, 1, 1))
+    ground[:, [0, 2], [0, 2]], ground[:, 0, 2], ground[:, 2, 0] = np.cos(slope)[:, None], np.sin(slope), -np.sin(slope)
+    draws = {
+        "contact_friction": rng.uniform(0.4, 0.9, (n, model.n_contacts)),
+        "ground_pose": ground,
+        "gravity": model.gravity + rng.uniform(-1.0, 1.0, (n, 3)),
+        "inertia": model.inertia * rng.uniform(0.8, 1.2, (n, 1, 1)),
+        "f_ext": rng.uniform(-1.0, 1.0, (n, model.n_bodies, 6)),
+        **{name: rng.uniform(0.0, 1.0, (n, model.nv)) for name in ("damping", "friction", "armature")},
+        "kp": rng.uniform(30.0, 40.0, (n, joints)),
+        "kd": rng.uniform(0.5, 0.7, (n, joints)),
+    }
+    return {name: draws[name] for name in PARAMETERS[kind]}
+
+
+def randomized(kind, dtype, **more):
+    """Environments with parameters of their own, and the dynamics."""
+    if kind == "torque":
+        model, options = rd.load_urdf(own("arm6")), {}
+    else:
+        task = gym.make(IDS[2]).unwrapped.task
+        model = task.model if kind == "contacts" else rd.Dynamics(task.model, contacts=()).model
+        integrator = "mujoco" if kind == "contacts" else "semi_implicit_euler"
+        options = {"actuation": "position", "kp": 40.0, "kd": 0.6, "integrator": integrator, "substeps": 2}
+        options["reset"] = lambda rng, n: task.start(rng, n)
+    dyn = rd.Dynamics(model, joint_forces=("damping",), dtype=dtype)
+
+    def randomize(rng, n):
+        return drawn(kind, model, rng, n)
+
+    return dyn, RobodynVectorEnv(dyn, 5, reward=lifted, dt=0.004, randomize=randomize, **options, **more)
+
+
+@pytest.mark.parametrize("kind", PARAMETERS)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.some(of=2, rest="matrix")
+def test_each_episode_has_parameters_of_its_own(kind, dtype):
+    """They act as arguments of steps do, and stay as long as the episode."""
+    dyn, envs = randomized(kind, dtype, max_episode_steps=3, autoreset_mode="Disabled")
+    model, substeps = dyn.model, envs.task.substeps
+    seen, _ = envs.reset(seed=1)
+    first = {name: array.copy() for name, array in envs.parameters.items()}
+    assert tuple(first) == PARAMETERS[kind]
+    assert all(len(np.unique(each.reshape(5, -1), axis=0)) == 5 for each in first.values())
+    action = np.clip(np.zeros((5, envs.single_action_space.shape[0])), envs.task.low, envs.task.high)
+    q, qd = seen[:, : model.nq], seen[:, model.nq :]
+    given = {name: array for name, array in first.items() if name not in ("kp", "kd")}
+    kp, kd = (first.get(name, fixed) for name, fixed in (("kp", 40.0), ("kd", 0.6)))
+    for _ in range(substeps):
+        if kind == "torque":
+            tau = np.zeros_like(qd)
+        elif kind == "contacts":
+            tau = np.zeros_like(qd)
+            tau[:, 6:] = np.clip(kp * (action - q[:, 7:]) - kd * qd[:, 6:], -envs.task.effort, envs.task.effort)
+        else:
+            tau, target, gains = None, q.copy(), np.zeros((2, *qd.shape))
+            target[:, 7:], gains[0, :, 6:], gains[1, :, 6:] = action, kp, kd
+            given |= {"q_des": given.get("q_des", target), "kp": gains[0], "kd": gains[1], "limits": ("effort",)}
+        q, qd = dyn.step(q, qd, tau, 0.004 / substeps, integrator=envs.task.integrator, **given)
+    seen = envs.step(action)[0]
+    assert relative(seen, np.concatenate((q, qd), axis=1)) < (1e-12 if dtype == "float64" else 1e-4)
+    mask = np.array([True, False, True, False, False])
+    envs.reset(options={"reset_mask": mask})
+    for name, array in envs.parameters.items():
+        changed = (array != first[name]).reshape(5, -1).any(axis=1)
+        assert (changed == mask).all(), name
 
 
 def test_drives_go_where_actions_say():
@@ -292,6 +376,9 @@ def test_what_functions_of_users_do(arm):
     first[:] = 0.0  # an observation is the caller's own
     assert (view.step(np.zeros((n, 6)))[0] != 0.0).all() and view.single_observation_space.shape == (6,)
 
+    def goals(rng, n):
+        return np.zeros((n, 6)), np.zeros((n, 6)), np.ones((n, 2))
+
     def writing(q, qd, action):
         q[:] = 0.0
 
@@ -309,6 +396,17 @@ def test_what_functions_of_users_do(arm):
         ({"reset": lambda rng, n: (np.zeros((n, 6)), np.zeros(6))}, rd.ArgumentError, r"reset's qd: got shape \(6,\)"),
         ({"reset": lambda rng, n: (np.full((n, 6), np.inf), np.zeros((n, 6)))}, rd.NumericalError, "reset's q: NaN or"),
         ({"reset": lambda rng, n: (np.zeros((n, 6)), np.zeros((n, 6)), 1)}, rd.ArgumentError, "reset's goal: got"),
+        ({"update": lambda q, qd, action, goal: goal}, rd.ArgumentError, "update: got a function; wanted None, as r"),
+        ({"update": lambda *given: given[3][:, 0], "reset": goals}, rd.ArgumentError, r"update: returned shape \(4,\)"),
+        ({"update": lambda *given: given[3] * np.inf, "reset": goals}, rd.NumericalError, "update: NaN or infinite"),
+        ({"randomize": lambda rng, n: 3}, rd.ArgumentError, "randomize: returned 3; wanted a dict of arrays"),
+        ({"randomize": lambda rng, n: {"mass": 1}}, rd.ArgumentError, "randomize returned: got 'mass'; allowed: 'f_e"),
+        ({"randomize": lambda rng, n: {"kp": 1}}, rd.ArgumentError, "a key that randomize returned: got 'kp'; allow"),
+        ({"randomize": lambda rng, n: {"damping": np.ones(6)}}, rd.ArgumentError, r"randomize's damping: got shape "),
+        ({"randomize": lambda rng, n: {"damping": -np.ones((n, 6))}}, rd.ArgumentError, "randomize's damping: got -1"),
+        ({"randomize": lambda rng, n: {"gravity": np.full((n, 3), np.nan)}}, rd.NumericalError, "randomize's gravi"),
+        ({"randomize": lambda rng, n: {"gravity": np.ones((n, 3))} if n < 2 else {}}, rd.ArgumentError,
+         r"randomize: returned keys \[\]; wanted \['gravity'\], as before"),
     ):  # fmt: skip
         with pytest.raises(error, match=text):
             envs(**functions)

@@ -11,11 +11,12 @@ Formulas take shapes in MuJoCo's order of kinds, and normals point from the firs
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from robodyn.algorithms.constraints.terms import orthonormal
 from robodyn.algorithms.contacts.height_fields import Field, point_to_field, segment_to_field
 from robodyn.algorithms.distances.formulas import (
     CROSSED,
@@ -48,6 +49,8 @@ _PARALLEL = 1e-8
 _ALONG = 1e-15
 """Squared product (m^4) of half an edge and half an axis below which they are parallel."""
 _X: Vec3 = (1.0, 0.0, 0.0)
+_WORLD = [float(k % 5 == 0) for k in range(16)]
+"""The pose of the world."""
 
 
 class Can(NamedTuple):
@@ -92,6 +95,16 @@ def slots(pair: ContactPair, first: Sequence[Scalar], second: Sequence[Scalar]) 
     else:
         found = [slot.turned() for slot in points(other, one)]
     return found + [found[0]._replace(dist=APART)] * (pair.slots - len(found))
+
+
+def ground(given: Mapping[str, Sequence[Scalar]]) -> Sequence[Scalar]:
+    """The pose (16 scalars) that carries the shapes which are fixed to the world: that of the world, or the input
+    "ground_pose", with its axes made orthonormal."""
+    if "ground_pose" not in given:
+        return _WORLD
+    T = given["ground_pose"]
+    R = orthonormal((*T[0:3], *T[4:7], *T[8:11]))
+    return (*R[0:3], T[3], *R[3:6], T[7], *R[6:9], T[11], 0.0, 0.0, 0.0, 1.0)
 
 
 def body(shape: Geometry, T: Sequence[Scalar], margin: float = 0.0) -> Body:
@@ -220,6 +233,22 @@ def _rod_rod(first: Rod, second: Rod) -> list[Slot]:
 
     near, other = at(select(parallel, s_low, s), select(parallel, t_low, t)), at(s_high, t_high)
     return [near, other._replace(dist=select(parallel, other.dist, APART))]
+
+
+def _ball_can(ball: Ball, can: Can) -> list[Slot]:
+    """The nearest point of the side, of a cap, or of a rim."""
+    half, v = np.sqrt(can.hh), sub(ball.c, can.c)
+    axis = scale(1.0 / half, can.h)
+    x = dot(axis, v)
+    across, up = sub(v, scale(x, axis)), scale(sign(x), axis)
+    aside = _direction(across, can.x)
+    beside, above = length_of(dot(across, across)) - can.r, abs(x) - half
+    corner = add(scale(beside, aside), scale(above, up))
+    flat = pick(above - beside, (above, *up), (beside, *aside))
+    outside = np.minimum(above, beside)
+    d, *out = pick(outside, (length_of(dot(corner, corner)), *_direction(corner, aside)), flat)
+    d, n = d - ball.r, scale(-1.0, (out[0], out[1], out[2]))
+    return [Slot(d, along(ball.c, ball.r + 0.5 * d, n), n, *tangents(n))]
 
 
 def _ball_brick(ball: Ball, box: Brick) -> list[Slot]:
@@ -399,6 +428,7 @@ _FORMULAS: dict[tuple[type[Body], type[Body]], Callable[..., list[Slot]]] = {
     (Field, Rod): _field_rod,
     (Ball, Ball): lambda first, second: [_balls(first.c, first.r, second.c, second.r, _X)],
     (Ball, Rod): _ball_rod,
+    (Ball, Can): _ball_can,
     (Ball, Brick): _ball_brick,
     (Rod, Rod): _rod_rod,
     (Rod, Brick): _rod_brick,

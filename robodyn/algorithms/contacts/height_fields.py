@@ -1,9 +1,9 @@
 """The distance of points and segments to a height field, by closed forms on its triangles.
 
 A height field is the graph of a piecewise linear function: each cell of its grid is two triangles, divided from the
-vertex at the next column to that at the next row, as in MuJoCo. Only the cells around a point matter: their heights are
-picked by comparisons, so that a program has a few operations for each vertex of the field. The formulas are exact where
-the surface is within the reach of the field from the point.
+vertex at the next column to that at the next row. Only the cells around a point matter: their heights are picked by
+comparisons, so that a program has a few operations for each vertex of the field. The formulas are exact where the
+surface is within the reach of the field from the point.
 """
 
 from __future__ import annotations

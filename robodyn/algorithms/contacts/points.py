@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.algorithms.contacts.geometry import Slot, slots
+from robodyn.algorithms.contacts.geometry import Slot, ground, slots
 from robodyn.algorithms.kinematics import forward_kinematics
 from robodyn.algorithms.relative_motion import OfLink, Scalars
 from robodyn.algorithms.tasks import ScalarTask, Sized
@@ -15,8 +15,6 @@ from robodyn.core.contacts.kinds import Contacts
 from robodyn.core.model import Model
 from robodyn.internals.errors import ArgumentError
 
-WORLD = np.eye(4).ravel().tolist()
-"""The pose of the world."""
 PART = 15_000
 """Rough operations of a program, where all pairs are too many for one."""
 _COSTS = {
@@ -25,6 +23,7 @@ _COSTS = {
     ("plane", "cylinder"): 120,
     ("plane", "box"): 80,
 }
+_SIZES = {"q": Sized(("nq",)), "ground_pose": Sized((4, 4))}
 _KEPT = "_contact_tasks"
 """Where a model keeps its tasks: engines compare them by identity."""
 
@@ -41,8 +40,10 @@ def contacts_of(model: Model, name: str) -> Contacts:
     return contacts
 
 
-def contact_points_task(name: str, model: Model, pairs: range | None = None) -> ScalarTask:
-    """A query about the slots of a model's contacts, or of some of its pairs only.
+def contact_points_task(
+    name: str, model: Model, pairs: range | None = None, inputs: tuple[str, ...] = ("q",)
+) -> ScalarTask:
+    """A query about the slots of a model's contacts, or of some of its pairs only. `inputs`: also "ground_pose".
 
     Raises:
         ArgumentError: it has none.
@@ -50,9 +51,9 @@ def contact_points_task(name: str, model: Model, pairs: range | None = None) -> 
     contacts = contacts_of(model, name)
     chosen = range(len(contacts.pairs)) if pairs is None else pairs
     kept = vars(model).setdefault(_KEPT, {})
-    key = name, chosen
+    key = name, chosen, inputs
     if key not in kept:
-        kept[key] = _made(name, contacts, chosen)
+        kept[key] = _made(name, contacts, chosen, inputs)
     task: ScalarTask = kept[key]
     return task
 
@@ -70,13 +71,13 @@ def parts_of(contacts: Contacts) -> Iterator[tuple[range, slice]]:
         first, start = last, end
 
 
-def _made(name: str, contacts: Contacts, chosen: range) -> ScalarTask:
+def _made(name: str, contacts: Contacts, chosen: range, inputs: tuple[str, ...]) -> ScalarTask:
     pairs = [contacts.pairs[k] for k in chosen]
     count = sum(pair.slots for pair in pairs)
     output, axes, scalars = _RESULTS[name]
 
     def text(model: Model, given: Mapping[str, Scalars], at: OfLink) -> Mapping[str, Scalars]:
-        poses: dict[str, Any] = {"": WORLD}
+        poses: dict[str, Any] = {"": ground(given)}
         for link in {each.link for pair in pairs for each in (pair.first, pair.second)} - {""}:
             poses[link] = at(forward_kinematics(True), model.link_index(link))["T"]
         with np.errstate(all="ignore"):  # numbers among the scalars
@@ -88,7 +89,12 @@ def _made(name: str, contacts: Contacts, chosen: range) -> ScalarTask:
 
     sizes = {output: Sized((count, *axes))}
     return ScalarTask(
-        f"{name}_{chosen.start}to{chosen.stop}", {"q": Sized(("nq",))}, sizes, text, least=least, one_program=True
+        "_".join((name, f"{chosen.start}to{chosen.stop}", *inputs[1:])),
+        {each: _SIZES[each] for each in inputs},
+        sizes,
+        text,
+        least=least,
+        one_program=True,
     )
 
 

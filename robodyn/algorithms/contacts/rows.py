@@ -13,13 +13,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from robodyn.algorithms.contacts.costs import Cost, Elliptic, Huber, OneSided, Pyramid, Quadratic
-from robodyn.algorithms.contacts.geometry import Slot, slots
+from robodyn.algorithms.contacts.geometry import Slot, ground, slots
 from robodyn.algorithms.definite import is_zero
 from robodyn.algorithms.kinematics import forward_kinematics, jacobian, link_acceleration
 from robodyn.algorithms.relative_motion import OfLink, between
 from robodyn.core.constraints.kinds import Coupling, Lock, Point, Weld
 from robodyn.core.constraints.resolved import ResolvedConstraint, resolved_constraints
-from robodyn.core.contacts.kinds import ContactPair, Contacts, EqualityRows, JointRow, Softness
+from robodyn.core.contacts.kinds import LEAST_FRICTION, Contacts, EqualityRows, JointRow, Softness
 from robodyn.core.joints import KINDS, quaternion_log
 from robodyn.core.model import Model
 from robodyn.core.spatial import (
@@ -48,8 +48,6 @@ B B of tangents, and both coefficients of friction."""
 _DIRECT = 6
 """Rows of a group up to which they are rows over degrees of freedom; more are combinations of the motion of two bodies
 relative to each other."""
-_WORLD = [float(k % 5 == 0) for k in range(16)]
-"""The pose of the world."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +89,11 @@ class Rows:
         dt: time step that bounds time constants.
     """
 
-    def __init__(self, model: Model, given: Mapping[str, Sequence[Any]], at: OfLink, bias: Sequence[Any], dt: float):
+    def __init__(self, model: Model, given: Mapping[str, Sequence[Any]], at: OfLink, bias: Sequence[Any], dt: Any):
         assert model.contacts is not None
         self._model, self._at, self._q, self._qd, self._dt = model, at, given["q"], given["qd"], dt
         self._contacts: Contacts = model.contacts
-        self._bias, self._given = bias, given
+        self._bias, self._given, self._ground = bias, given, ground(given)
         self._known: dict[tuple[str, int], Any] = {}
         self.of_slots: list[Member] = []
         """The members of slots, in their order."""
@@ -105,8 +103,13 @@ class Rows:
 
     def _pose(self, link: int) -> Any:
         if link < 0:
-            return _WORLD
+            return self._ground
         return self._once("T", link, lambda: self._at(forward_kinematics(True), link)["T"])
+
+    def _origin(self, link: int) -> Vec3:
+        """Where the rows of `_relative` are taken."""
+        T = self._pose(link)
+        return T[3], T[7], T[11]
 
     def _columns(self, link: int) -> Any:
         """The Jacobian of a link's origin in world axes, row by row."""
@@ -123,7 +126,7 @@ class Rows:
         """The motion of one link relative to another at the origin of the first (of the second for the world)."""
         model, nv = self._model, self._model.nv
         dofs = [k for k, moves in enumerate(between(model, one, other)) if moves]
-        origins = [(T[3], T[7], T[11]) for T in (self._pose(one), self._pose(other))]
+        origins = [self._origin(link) for link in (one, other)]
         about = origins[0] if one >= 0 else origins[1]
         rows: list[Row] = [{} for _ in range(6)]
         for sign, link, origin in ((1.0, one, origins[0]), (-1.0, other, origins[1])):
@@ -149,24 +152,25 @@ class Rows:
         if "points" in self._given:
             yield from self._of_points()
             return
+        pairs = self._contacts.pairs
         links = [
             tuple(model.link_index(shape.link) if shape.link else -1 for shape in (pair.first, pair.second))
-            for pair in self._contacts.pairs
+            for pair in pairs
         ]
         found: dict[int, Member] = {}
         order = sorted(range(len(links)), key=lambda k: links[k])
-        starts = np.cumsum([0, *(pair.slots for pair in self._contacts.pairs)])
+        starts = np.cumsum([0, *(pair.slots for pair in pairs)])
         for (one, other), same in groupby(order, key=lambda k: links[k]):
             numbered = [
-                (int(starts[k]) + i, self._contacts.pairs[k], slot)
+                (int(starts[k]) + i, k, slot)
                 for k in same
-                for i, slot in enumerate(slots(self._contacts.pairs[k], self._pose(one), self._pose(other)))
+                for i, slot in enumerate(slots(pairs[k], self._pose(one), self._pose(other)))
             ]
             origin = self._pose(one if one >= 0 else other)
             about: Vec3 = (origin[3], origin[7], origin[11])
             wrenches = [
-                [_wrench(sub(slot.point, about), axis) for axis in (slot.n, slot.t1, slot.t2)[: pair.condim]]
-                for _, pair, slot in numbered
+                _wrenches(sub(slot.point, about), (slot.n, slot.t1, slot.t2), pairs[k].condim)
+                for _, k, slot in numbered
             ]
             basis = self._relative(one, other)
             count = sum(map(len, wrenches))
@@ -179,8 +183,8 @@ class Rows:
             group = Group(rows, [])
             rates = group.times(self._qd)
             members = []
-            for combines, (number, pair, slot) in zip(wrenches, numbered, strict=True):
-                found[number] = member = self._contact(pair, slot, combines, rates)
+            for combines, (number, k, slot) in zip(wrenches, numbered, strict=True):
+                found[number] = member = self._contact(k, slot, combines, rates)
                 members.append(member)
             yield Group(rows, members)
         self.of_slots = [found[k] for k in sorted(found)]
@@ -226,10 +230,9 @@ class Rows:
                 columns[i] = [*w, *add(v, cross(w, away))]
         return columns, origin
 
-    def _contact(
-        self, pair: ContactPair, slot: Slot, combines: Sequence[Mapping[int, Any]], rates: Sequence[Any]
-    ) -> Member:
+    def _contact(self, k: int, slot: Slot, combines: Sequence[Mapping[int, Any]], rates: Sequence[Any]) -> Member:
         dt, options = self._dt, self._contacts
+        pair, friction = options.pairs[k], self._friction(k)
         gap = slot.dist - pair.margin
         K, B = pair.gains(dt, options.refsafe)
         impedance = impedance_of(pair, gap)
@@ -240,10 +243,18 @@ class Rows:
         if pair.solreffriction is not None and options.cone == "elliptic":
             B = pair.gains(dt, options.refsafe, pair.solreffriction)[1]
         targets += [-B * rate for rate in v[1:]]
-        R = regularisation(softness, pair.condim, pair.friction[0], options)
-        return Member(self._cost(pair.condim, pair.friction, R, gap), combines, targets)
+        R = regularisation(softness, pair.condim, friction[0], options)
+        return Member(self._cost(pair.condim, friction, R, gap), combines, targets)
 
-    def _cost(self, condim: int, friction: tuple[Any, Any], R: Any, gap: Any) -> Cost:
+    def _friction(self, k: int) -> tuple[Any, ...]:
+        """Coefficients of friction of contact k along both tangents, and against turning."""
+        pair = self._contacts.pairs[k]
+        if "contact_friction" not in self._given:
+            return (*pair.friction, *pair.turning)
+        mu = np.maximum(self._given["contact_friction"][k], LEAST_FRICTION)
+        return mu, mu, *pair.turning
+
+    def _cost(self, condim: int, friction: Sequence[Any], R: Any, gap: Any) -> Cost:
         D = _stiffness(R, gap)
         if condim == 1:
             return OneSided(D)
@@ -271,8 +282,8 @@ class Rows:
         for row in self._contacts.dry_friction:
             i = model.joint_index(row.joint)
             dof = int(model.v_source[model.v_start[i]]) + row.component
-            loss = float(model.friction[dof])
-            if loss > 0.0:
+            loss = self._given["friction"][dof] if "friction" in self._given else float(model.friction[dof])
+            if not is_zero(loss):
                 members.setdefault(dof, []).append(self._joint_row(row, 1.0, dof, 0.0, loss))
         for dof, each in members.items():
             yield Group([{dof: 1.0}], each)
@@ -290,7 +301,7 @@ class Rows:
         D = _stiffness((1.0 - impedance) / impedance * row.invweight, gap)
         return Group([line], [Member(OneSided(D), [{0: 1.0}], [-B * v - K * impedance * gap])])
 
-    def _joint_row(self, row: JointRow, sign: float, dof: int, gap: Any, loss: float | None) -> Member:
+    def _joint_row(self, row: JointRow, sign: float, dof: int, gap: Any, loss: Any) -> Member:
         K, B = row.gains(self._dt, self._contacts.refsafe)
         v = sign * self._qd[dof]
         assert row.invweight is not None
@@ -325,27 +336,26 @@ class Rows:
         ]
         return Group(J, members)
 
-    def _end(self, link: int, X: Transform) -> tuple[Vec3, Mat3, Any, Any]:
+    def _end(self, link: int, X: Transform) -> tuple[Vec3, Mat3, Any, list[Row]]:
         """The place and the axes of a frame, in world axes, and its acceleration at a = 0 and Jacobian."""
         if link < 0:
-            return X.r, transpose(X.E), [0.0] * 6, [0.0] * (6 * self._model.nv)
+            return X.r, transpose(X.E), [0.0] * 6, [{} for _ in range(6)]
         still: dict[str, Any] = {"qdd": [-b for b in self._bias]}
         still |= {name: [0.0] * 6 for name in ("V0", "dV0") if name in self._given}
         T = self._at(forward_kinematics(True), link, list(X.r))["T"]
         A = self._at(link_acceleration("world_aligned", True), link, list(X.r), **still)["A"]
-        J = self._at(jacobian("world_aligned"), link, list(X.r))["J"]
+        J, nv = self._at(jacobian("world_aligned"), link, list(X.r))["J"], self._model.nv
         axes = matmul((*T[0:3], *T[4:7], *T[8:11]), transpose(X.E))
-        return (T[3], T[7], T[11]), axes, A, J
+        rows: list[Row] = [{k: J[nv * i + k] for k in range(nv) if not is_zero(J[nv * i + k])} for i in range(6)]
+        return (T[3], T[7], T[11]), axes, A, rows
 
     def _frames(self, held: ResolvedConstraint, rows: EqualityRows) -> Group:
         """The distance of two places in world axes, as of MuJoCo's connect; of a weld also the vector part of the
         quaternion (v, w) of one frame in the other. Its rate is (w d + d x v) / 2 with d the angular velocity in the
         other frame."""
-        nv = self._model.nv
         (p, axes, A, J), (p_to, axes_to, A_to, J_to) = self._end(held.link, held.X), self._end(held.to, held.X_to)
         # What carries both turns the line between them, too.
-        every = [{k: J[nv * i + k] - J_to[nv * i + k] for k in range(nv)} for i in range(6)]
-        lines = [{k: x for k, x in row.items() if not is_zero(x)} for row in every]
+        lines = [_combined(pair, {0: 1.0, 1: -1.0}) for pair in zip(J, J_to, strict=True)]
         errors, drift = list(sub(p, p_to)), list(sub(A[3:], A_to[3:]))
         if held.kind is Point:
             return self._equality(rows, lines[3:], errors, drift)
@@ -358,9 +368,7 @@ class Rows:
 
         x, y, z = (rate((axes_to[3 * k], axes_to[3 * k + 1], axes_to[3 * k + 2])) for k in range(3))
         turning = [_combined(lines[:3], dict(enumerate(each))) for each in zip(x, y, z, strict=True)]
-        one, other = Group(lines[:3], []).times(self._qd), [
-            _sum(J_to[nv * i + k] * self._qd[k] for k in range(nv)) for i in range(3)
-        ]  # fmt: skip
+        one, other = (Group(each[:3], []).times(self._qd) for each in (lines, J_to))
         d = rotate_back(axes_to, (one[0], one[1], one[2]))
         spin = rotate_back(axes_to, (other[0], other[1], other[2]))
         alpha: Vec3 = sub(rotate_back(axes_to, sub(A[:3], A_to[:3])), cross(spin, d))
@@ -414,6 +422,13 @@ def _sum(terms: Any) -> Any:
         if not is_zero(each):
             total = total + each
     return total
+
+
+def _wrenches(arm: Vec3, axes: tuple[Vec3, Vec3, Vec3], condim: int) -> list[dict[int, Any]]:
+    """What a motion (w, v) contributes to the residuals of a contact at `arm`: velocities along the normal and the
+    tangents, then angular velocities about them."""
+    along = [_wrench(arm, axis) for axis in axes[:condim]]
+    return along + [{k: x for k, x in enumerate(axis) if not is_zero(x)} for axis in axes[: max(condim - 3, 0)]]
 
 
 def _wrench(arm: Vec3, axis: Vec3) -> dict[int, Any]:

@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from robodyn.algorithms.tasks import Task, against, along
+from robodyn.algorithms.tasks import Derivative, ScalarTask, Task, against, along
 from robodyn.api.dynamics import Dynamics
 from robodyn.compile.tracing.unrolled import input_shapes, output_shape
 from robodyn.engines.query_table import BASE, QuerySpec, QueryVariant
 from robodyn.internals.arguments import require_finite
+from robodyn.internals.errors import UnavailableError
 
 
 class Call(ABC):
@@ -59,7 +60,18 @@ class Call(ABC):
         return self._derivative(against(self.task, wrt), "gradient")
 
     def _derivative(self, task: Task, how: str) -> TaskCall:
-        """The derivative of a task, cached, because libraries identify computations by object identity."""
+        """The derivative of a task, cached, because libraries identify computations by object identity.
+
+        Raises:
+            UnavailableError: its program has no derivatives of this order.
+        """
+        inner, order = task, 0
+        while isinstance(inner, Derivative):
+            inner, order = inner.task, order + 1
+        if isinstance(inner, ScalarTask) and inner.orders is not None and order > inner.orders:
+            raise UnavailableError(
+                f"{how} of {self.name}: derivatives of order {order} are not available; wanted at most {inner.orders}"
+            )
         if task not in self._derived:
             self._derived[task] = TaskCall(self.dyn, f"{how} of {self.name}", task, self.base, self.link)
         return self._derived[task]

@@ -15,7 +15,7 @@ from robodyn.algorithms.tasks import COEFFICIENTS, Step
 from robodyn.api.autodiff.calls import Call, TaskCall
 from robodyn.api.autodiff.coordinates import Coordinates
 from robodyn.api.autodiff.traced_rules import Answers
-from robodyn.api.motion.step_spec import chosen_step, forces_given, limits_kept, require_targets
+from robodyn.api.motion.step_spec import chosen_step, contact_step_at, forces_given, limits_kept, require_targets
 from robodyn.api.motion.unused import warn_of_unused_forces
 from robodyn.core.constraints.resolved import anchored_by_calls
 from robodyn.core.integrators import HOLDS_JOINTS, INTEGRATORS
@@ -242,12 +242,16 @@ class _Stepper:
         names = {name for name, value in given.items() if value is not None} | {"tau"}
         if "gravity" in names:
             names = names - {"gravity"} | {"dV0"}
-        step = chosen_step(functions.dyn, tuple(sorted(names)), chosen, limits_kept(limits, chosen))
+        step: Any = chosen_step(functions.dyn, tuple(sorted(names)), chosen, limits_kept(limits, chosen), contacts=True)
         base = tuple(name for name in BASE if name in names)
+        kind: type[TaskCall] = StepCall
+        if functions.model.contacts is not None:
+            inputs = ("q", "qd", "dt", *names)
+            step, base, kind = contact_step_at(functions.dyn, chosen, None, inputs), (), TaskCall
         key = "step", step, base
         self._library = library = functions._library
         if key not in functions._calls:
-            functions._calls[key] = StepCall(library.asked(functions.dyn), "step", step, base, checks=True)
+            functions._calls[key] = kind(library.asked(functions.dyn), "step", step, base, checks=True)
         self._call, self._coordinates, model = functions._calls[key], functions._coordinates, functions.model
         self._no_tau, self._gravity = (library.constant(each) for each in (np.zeros(model.nv), model.gravity))
 
@@ -270,7 +274,8 @@ class _Stepper:
         """The state after the step."""
         xp, inputs = self._library.xp, dict(arrays)
         ones = (1,) * (len(inputs["q"].shape) - 1)
-        inputs["dt"] = inputs["dt"][..., None]
+        if isinstance(self._call, StepCall):
+            inputs["dt"] = inputs["dt"][..., None]
         for name in ("q", "q_des"):  # steps require unit quaternions
             if name in inputs:
                 inputs[name] = self._coordinates.unit(inputs[name])

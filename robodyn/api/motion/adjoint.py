@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from robodyn.algorithms.tasks import against
+from robodyn.algorithms.tasks import ScalarTask, Step, against
 from robodyn.api.autodiff.coordinates import Coordinates
 from robodyn.api.motion.causes import causes
 from robodyn.api.motion.fast_gradients import FastGradients
 from robodyn.api.motion.rollout import prepared
 from robodyn.api.motion.run import Run, memory_for
-from robodyn.api.motion.step_spec import forces_given
+from robodyn.api.motion.step_spec import WITH_CONTACTS, contact_step_at, forces_given
 from robodyn.api.queries.fast_path import FAST_GRADIENTS
 from robodyn.engines.query_table import BASE
 from robodyn.internals import strict_types
@@ -73,10 +73,9 @@ class _Programs(_Steps):
     """Steps by the adjoint of a step's program. Weights of configurations are those of nq plain numbers; the component
     along a quaternion's length does not matter, since steps normalise quaternions."""
 
-    def __init__(self, run: Run, wrt: tuple[str, ...]) -> None:
+    def __init__(self, run: Run, step: Step | ScalarTask, wrt: tuple[str, ...]) -> None:
         super().__init__(run)
-        self._wrt = wrt
-        self._task: Any = against(run.step, ("q", "qd", *wrt))
+        self._task: Any = against(step, wrt)
 
     def there(self) -> bool:
         """Whether the adjoint program is small enough to be compiled."""
@@ -99,6 +98,25 @@ class _Programs(_Steps):
         gradients = {name: xp.empty(inputs[name].shape, run.dyn.dtype) for name in task.wrt}
         inputs |= {task.weights["q_next"]: by_q, task.weights["qd_next"]: by_qd}
         run.recurred(task, inputs, {f"by_{name}": array for name, array in gradients.items()})
+        return gradients
+
+
+class _AtAnswers(_Programs):
+    """Steps with contacts, by the adjoint of a step at its accelerations, which are found once more."""
+
+    def __init__(self, run: Run, wrt: tuple[str, ...]) -> None:
+        names = ("q", "qd", "qdd", "dt", *(name for name in run.given if name in WITH_CONTACTS))
+        super().__init__(run, contact_step_at(run.dyn, run.integrator, run.dt, names), wrt)
+
+    def there(self) -> bool:
+        return self.run.engine.has_program(self._task)
+
+    def _ask(self, given: Mapping[str, Array], q: Array, qd: Array, by_q: Array, by_qd: Array) -> dict[str, Array]:
+        run, task = self.run, self._task
+        inputs = run.with_answers(q, qd, given)
+        gradients = {name: np.empty(inputs[name].shape, run.dyn.dtype) for name in task.wrt}
+        inputs |= {task.weights["q_next"]: by_q, task.weights["qd_next"]: by_qd}
+        run.engine.run(task, inputs, {f"by_{name}": array for name, array in gradients.items()})
         return gradients
 
 
@@ -209,11 +227,11 @@ def rollout_vjp(dyn: Dynamics, arguments: Mapping[str, Any]) -> dict[str, Array]
     q0, qd0, tau, dt, steps, integrator, limits, save_every = (arguments[name] for name in choices)
     given, weights = forces_given(arguments), (arguments["q_weight"], arguments["qd_weight"])
     run, every = prepared(dyn, q0, qd0, tau, dt, steps, integrator, given, limits, None, save_every)
-    run.require_differentiable()
     names = _checked_wrt(arguments["wrt"], given)
     with memory_for(run.start.batch), np.errstate(all="ignore"):
         backwards = _Backwards(run, _Weights(run, every, *weights), names)
         gradients = backwards.gradients()
+    run.warn_of_contacts("rollout_vjp")
     results = {}
     for name, array in gradients.items():
         time = (steps,) if name in run.timed else ()
@@ -283,9 +301,10 @@ def _backward_steps(run: Run, others: tuple[str, ...]) -> _Steps:
     """Adjoint programs if the engine has them, else matrices.
 
     Raises:
-        UnavailableError: matrices do not give all gradients of `others`.
+        UnavailableError: matrices do not give all gradients of `others`, or `max_contacts` chooses slots.
     """
-    programs = _Programs(run, others)
+    wrt = "q", "qd", *others
+    programs = _Programs(run, run.step, wrt) if run.dyn.model.contacts is None else _AtAnswers(run, wrt)
     if programs.there():
         return programs
     missing = [name for name in others if name != "tau"]

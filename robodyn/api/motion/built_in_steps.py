@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from robodyn.api.motion.step_spec import needs_armature
+from robodyn.api.queries.call import against_gravity
+from robodyn.api.queries.contacts import OF_CONTACTS
 from robodyn.core.integrators import STABLE
 from robodyn.core.model import Model
 from robodyn.internals.arguments import Array
@@ -44,6 +46,8 @@ def kind_of_call(arguments: Mapping[str, Any]) -> Any:
     if type(integrator) is not str or type(limits) is not tuple or progress is not False or checkpoint is not None:
         return None
     if limits and not all(type(word) is str for word in limits):
+        return None
+    if any(arguments.get(name) is not None for name in OF_CONTACTS):
         return None
     return dt, steps, every, integrator, limits, tuple([each is None for each in _given(arguments)])
 
@@ -199,14 +203,6 @@ def nearly_unit(model: Model, q: Array) -> Array:
         return q
     unit = model.unit_coordinates(q)
     return np.where(np.abs(unit - q) <= 8.0 * eps, q, unit)
-
-
-def against_gravity(xp: Any, model_gravity: Array, gravity: Array, dV0: Array | None) -> Array:
-    """The base acceleration (..., 6) that turns the model's gravity into another one (..., 3)."""
-    upward = xp.zeros((*gravity.shape[:-1], 6), model_gravity.dtype)
-    upward[..., 3:] = model_gravity - gravity
-    found: Array = upward if dV0 is None else dV0 + upward
-    return found
 
 
 def _in_rows(array: Array, shape: tuple[int, ...], leading: tuple[int, ...]) -> Array:

@@ -118,7 +118,9 @@ def kept_states(steps: int, every: int) -> Array | None:
 def _key(dyn: Dynamics, arguments: Mapping[str, Any]) -> Any:
     """What calls of one kind have in common; None for those that always go the long way. Under a policy these are all
     shapes, too: an array that does not fit must be told before the policy is called."""
-    kind = kind_of_call(arguments)
+    kind, model = kind_of_call(arguments), dyn.model
+    if kind is not None and model.contacts is not None:  # one state has other programs than batches
+        kind = kind, np.size(arguments["q0"]) == model.nq and np.size(arguments["qd0"]) == model.nv
     if kind is None or arguments["policy"] is None:
         return kind
     shapes = shapes_of_call(dyn, arguments)

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
 from robodyn.algorithms.called_steps import CalledStep
+from robodyn.algorithms.contacts.tasks import STEPS as CONTACT_STEPS
 from robodyn.algorithms.tasks import COEFFICIENTS
 from robodyn.api.motion.built_in_steps import is_calm, nearly_unit
-from robodyn.api.motion.step_spec import chosen_step, gradient_of, limits_kept, needs_armature, require_targets
+from robodyn.api.motion.step_spec import (
+    chosen_step,
+    gradient_of,
+    limits_kept,
+    needs_armature,
+    require_targets,
+    step_solver,
+)
+from robodyn.api.queries.contacts import OF_CONTACTS
 from robodyn.api.queries.fast_path import WORD_BITS, FastPath, built_in, one_of_types
 from robodyn.core.constraints.resolved import anchored_by_calls
+from robodyn.core.contacts.kinds import Contacts
 from robodyn.core.integrators import INTEGRATORS, STABLE
 from robodyn.core.sweeps import PER_BODY
 from robodyn.engines.query_table import BASE, OF_CONSTRAINTS
@@ -31,14 +42,19 @@ _PER_DOF = (*COEFFICIENTS, "kp", "kd")
 """Arrays of numbers that are not negative, in batches of unchecked states too."""
 _ARRAYS = ("q", "qd", "tau", "dt", *PER_BODY, *_PER_DOF, "gravity", *BASE, "q_des", *OF_CONSTRAINTS)
 _MOST_LIMITS = _MOST_GUARDED = 16
+_MOST_LENGTHS = 1 << WORD_BITS
+_WITH_CONTACTS = {"q", "qd", "tau", "f_ext", "inertia", "dV0"}
+"""Arrays of steps with contacts. Values of others are checked or turned into others: the method answers for them."""
 
 
 class Called(NamedTuple):
-    """Calls that machine code answers in one way: the arrays that are given, the integrator, and the limits."""
+    """Calls that machine code answers in one way: the arrays that are given, the integrator, and the limits; and the
+    length of steps with contacts, of which softness may depend on it."""
 
     arrays: tuple[str, ...]
     integrator: str
     limits: tuple[str, ...]
+    dt: float | None = None
 
 
 class _Limits:
@@ -74,6 +90,7 @@ class FastStep(FastPath):
         super().__init__(dyn, method, dyn.dtype)
         self._name = name
         self._asked: set[Called] = set()
+        self._lengths: dict[float, int] = {}
         self._tasks: dict[tuple[Any, ...], CalledStep] = {}
         self._limits: dict[tuple[str, ...], _Limits] = {(): _NO_LIMITS}
         self._guarded: tuple[Forms | None, dict[Called, _Guarded]] = None, {}
@@ -155,7 +172,8 @@ class FastStep(FastPath):
         such limit; and whether feet without given places stay where they are."""
         dyn = self.__self__
         damped = {"damping", "kd"} & {*calls.arrays, *dyn.joint_forces}
-        feet = "targets" not in calls.arrays and anchored_by_calls(dyn.model.constraints)
+        feet = dyn.model.contacts is None and "targets" not in calls.arrays
+        feet = feet and anchored_by_calls(dyn.model.constraints)
         return STABLE.get(calls.integrator) if damped else None, feet
 
     def listed(self, limits: Any) -> Any:
@@ -169,19 +187,33 @@ class FastStep(FastPath):
 
     def calls(self, given: Mapping[str, Any]) -> Called | None:
         """The arrays that are given, and the choices; None where the method must answer."""
-        if self.__self__.model.contacts is not None:
+        if not given.keys().isdisjoint(OF_CONTACTS):
             return None
         arrays = tuple(name for name in _ARRAYS if given.get(name) is not None)
         integrator, limits = given.get("integrator", self.defaults["integrator"]), given.get("limits", _NO_LIMITS)
         if type(integrator) is not str or integrator not in INTEGRATORS or type(limits) is not _Limits:
             return None
-        return Called(arrays, integrator, limits.words)
+        calls, contacts = Called(arrays, integrator, limits.words), self.__self__.model.contacts
+        return calls if contacts is None else self._with_contacts(calls, contacts, given.get("dt", self.defaults["dt"]))
+
+    def _with_contacts(self, calls: Called, contacts: Contacts, dt: Any) -> Called | None:
+        """The calls of a robot with contacts; None where the method must answer."""
+        arrays = tuple(name for name in calls.arrays if name != "dt")
+        if not {*arrays} <= _WITH_CONTACTS or calls.integrator not in CONTACT_STEPS or calls.limits:
+            return None
+        if self._name != "step" or contacts.crowded or type(dt) is not float or not 0.0 < dt < math.inf:
+            return None
+        if len(self._lengths) < _MOST_LENGTHS:
+            self._lengths.setdefault(dt, len(self._lengths))
+        return calls._replace(arrays=arrays, dt=dt) if dt in self._lengths else None
 
     def answers(self, calls: Called, given: Mapping[str, Any]) -> Answers | None:
         """Compiled answers, from the second call on; None at the first."""
         if calls not in self._asked:
             self._asked.add(calls)
             return None
+        if calls.dt is not None:
+            return self._answers_with_contacts(calls, calls.dt, given)
         dyn, task = self.__self__, self._task(calls)
         names, defaults = calls.arrays, {} if "dt" in calls.arrays else {"dt": self.defaults["dt"]}
         single = all(np.size(given.get(name, 0.0)) <= prod(dyn.argument_shapes[name]) for name in names if name != "dt")
@@ -189,6 +221,20 @@ class FastStep(FastPath):
         if called is None:
             raise UnavailableError(f"engine {dyn.engine.name!r} has no built-in functions")
         found: Answers = called(task, _ARRAYS, single=single, check=dyn.check, nonnegative=_PER_DOF, defaults=defaults)
+        return found
+
+    def _answers_with_contacts(self, calls: Called, dt: float, given: Mapping[str, Any]) -> Answers:
+        """The same for steps with contacts. Calls whose forces do not converge are left to the method, whatever is
+        checked: their results are not finite."""
+        dyn, names = self.__self__, calls.arrays
+        if dyn.singularity() is not None:
+            raise UnavailableError("step: no built-in function for a singular mass matrix")
+        inputs = tuple(dict.fromkeys((*names, "tau", "dt")))
+        task = step_solver(dyn, calls.integrator, dt).by_blocks(inputs, ("q_next", "qd_next"))
+        still = {"tau": np.zeros(dyn.model.nv, dyn.dtype)} if "tau" not in names else {}
+        single = all(np.size(given[name]) <= prod(dyn.argument_shapes[name]) for name in names)
+        called = cast(Any, dyn.engine).called
+        found: Answers = called(task, _ARRAYS, single=single, check=True, defaults={"dt": dt}, fixed=still)
         return found
 
     def _task(self, calls: Called) -> CalledStep:
@@ -222,12 +268,16 @@ class FastStep(FastPath):
 
         if name == "out":
             return Argument("out")
+        if name == "dt" and self.__self__.model.contacts is not None:
+            return Argument("choice", types=(float,), bits=WORD_BITS)
         if name in _ARRAYS:
             return Argument("array", _ARRAYS.index(name), name not in ("q", "qd", "dt"), number=name == "dt")
         return Argument("choice", types=(str,) if name == "integrator" else (_Limits,), bits=WORD_BITS)
 
     def number(self, name: str, value: Any) -> int:
-        """Index of an integrator, or of words for limits."""
+        """Index of an integrator, of words for limits, or of the length of a step with contacts."""
+        if name == "dt":
+            return self._lengths[value]
         return tuple(INTEGRATORS).index(value) if name == "integrator" else int(value.number)
 
     def remember(self, answers: Answers, given: Mapping[str, Any]) -> None:
@@ -239,7 +289,7 @@ class FastStep(FastPath):
 
 
 def _fast_step(dyn: Dynamics, name: str, method: Callable[..., Any]) -> Callable[..., Any] | None:
-    if not dyn.engine.native or dyn.model.contacts is not None:  # with contacts methods keep calls of their own
+    if not dyn.engine.native:
         return None
     function = built_in(dyn, name, method, lambda: FastStep(dyn, name, method))
     if function is not None:

@@ -13,22 +13,19 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn.algorithms.contacts.tasks import STEPS
 from robodyn.api.motion.causes import causes
 from robodyn.api.motion.fast_rollouts import Begun, FastRollouts
 from robodyn.api.motion.policy import Policy
 from robodyn.api.motion.result import Rollout
 from robodyn.api.motion.run import Run, memory_for
-from robodyn.api.motion.step_spec import forces_given, step_solver
+from robodyn.api.motion.step_spec import FORCES, forces_given
 from robodyn.api.motion.unused import warn_of_unused_forces
 from robodyn.api.queries.call import Call
-from robodyn.api.queries.contacts import prepared as prepared_state
 from robodyn.api.queries.fast_path import FAST_ROLLOUTS
 from robodyn.core.integrators import INTEGRATORS
 from robodyn.internals import strict_types
@@ -64,6 +61,7 @@ def rollout(dyn: Dynamics, arguments: Mapping[str, Any], begun: Begun | None = N
     file = None if checkpoint is None else _Checkpoint(require_writable(checkpoint, "checkpoint"))
     trajectory = _Trajectory(run, every, arguments["out"])
     _follow(run, trajectory, file, flag("progress", arguments["progress"]), begun)
+    trajectory.warn(run.interrupted)
     result = trajectory.finished()
     if run.engine.native and not run.interrupted and trajectory.diverged.max(initial=-1) < 0:
         known.learn(run, arguments, result, every)
@@ -99,6 +97,28 @@ def prepared(
     return run, every
 
 
+def advanced(
+    dyn: Dynamics,
+    state: tuple[Array, Array],
+    dt: float,
+    steps: int,
+    integrator: str,
+    given: Mapping[str, Any],
+    limits: Any,
+    policy: Policy | None = None,
+) -> tuple[Array, Array, Array, Array]:
+    """The states (B, ...) after some steps, which of them diverged (B,), and which had contact forces that converged.
+    Nobody is warned of either. `given`: other arguments, tau among them, None for those that are not given."""
+    others = {name: given.get(name) for name in FORCES}
+    run, every = prepared(dyn, *state, given.get("tau"), dt, steps, integrator, others, limits, policy, None)
+    trajectory = _Trajectory(run, every, None)
+    _follow(run, trajectory, None, progress=False)
+    if run.interrupted:
+        raise KeyboardInterrupt
+    q, qd = trajectory.states
+    return q[-1], qd[-1], trajectory.diverged >= 0, run.converged
+
+
 def step(
     dyn: Dynamics,
     q: Any,
@@ -111,9 +131,6 @@ def step(
     out: Any,
 ) -> tuple[Array, Array]:
     """The state after one step (see `Dynamics.step`)."""
-    quick = _quick_step(dyn, (q, qd, tau), dt, integrator, given, limits, out)
-    if quick is not None:
-        return quick
     run = _one_step(dyn, q, qd, tau, dt, integrator, given, limits)
     leading, model = run.start.leading, dyn.model
     targets = run.outputs(out, {"q": (*leading, model.nq), "qd": (*leading, model.nv)})
@@ -127,30 +144,6 @@ def step(
         raise KeyboardInterrupt
     run.warn_of_contacts("step")
     return _handed_out(run, "step", [slab[1] for slab in states], targets, "state after it")
-
-
-def _quick_step(
-    dyn: Dynamics,
-    state: tuple[Any, Any, Any],
-    dt: Any,
-    integrator: Any,
-    given: Mapping[str, Any],
-    limits: Any,
-    out: Any,
-) -> tuple[Array, Array] | None:
-    """One state's step with contacts by a call that is kept; None for all others."""
-    model = dyn.model
-    if model.contacts is None or model.contacts.crowded or out is not None or limits != () or type(dt) is not float:
-        return None
-    if type(integrator) is not str or integrator not in STEPS or not 0.0 < dt < math.inf:
-        return None
-    if dyn._leaves_forces or [each for each in given.values() if each is not None]:
-        return None  # the long way warns of forces that are left out
-    key, wanted = (integrator, model.contacts.bounding(dt)), ("q_next", "qd_next")
-    found = prepared_state(dyn, key, partial(step_solver, dyn, integrator, dt), state, False, wanted, dt)
-    if found is None or not all(math.isfinite(np.vdot(each, each)) for each in found):
-        return None
-    return found
 
 
 def step_gradient(
@@ -177,6 +170,7 @@ def step_gradient(
             for array in targets
         ]
     run.differentiate(*first, 0, *rows)
+    run.warn_of_contacts("step_gradient")
     return _handed_out(run, "step_gradient", rows, targets, "derivative")
 
 
@@ -287,7 +281,7 @@ class _Trajectory:
         run, done = self._run, self._last[0]
         if interrupted:
             text = f"rollout: interrupted after {done} of {run.steps} steps; what was computed is returned"
-            warnings.warn(text, RuntimeWarning, stacklevel=5)
+            warnings.warn(text, RuntimeWarning, stacklevel=4)
         run.warn_of_contacts("rollout")
         diverged = self._diverged_by(done)
         rows = np.flatnonzero(diverged >= 0)
@@ -299,7 +293,7 @@ class _Trajectory:
                 f"rollout: {rows.size} of {diverged.size} rows diverged, {where} in step {step} (t = "
                 f"{step * run.dt:.6g} s); they keep their last finite state. {why}",
                 RuntimeWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
 
     def _diverged_by(self, done: int) -> Array:
@@ -419,7 +413,6 @@ def _follow(
         finally:
             if checkpoint is not None:
                 checkpoint.update(trajectory, now=True)
-    trajectory.warn(run.interrupted)
 
 
 @contextmanager

@@ -17,21 +17,21 @@ import numpy as np
 
 from robodyn.algorithms.dual_numbers import Differentiable, Slopes, step_gradient
 from robodyn.algorithms.joint_limits import dof_of_coordinates, inertia_moved, limits_of, linear_dofs
-from robodyn.algorithms.tasks import COEFFICIENTS, ScalarTask, StepGradient, Task
-from robodyn.api.motion.built_in_steps import NOT_NEGATIVE, STEADY, against_gravity, nearly_unit
-from robodyn.api.motion.contact_loop import ContactLoop
+from robodyn.algorithms.tasks import COEFFICIENTS, Repeated, ScalarTask, Step, StepGradient, Task
+from robodyn.api.motion.built_in_steps import NOT_NEGATIVE, STEADY, nearly_unit
 from robodyn.api.motion.policy import BuiltInStep, Policy, PolicyLoop, Stop, follow, tau_of
 from robodyn.api.motion.step_spec import (
     FORWARD_DYNAMICS,
     WITH_CONTACTS,
     chosen_step,
+    contact_step_gradient_of,
     gradient_of,
     limits_kept,
     require_targets,
     step_solver,
 )
-from robodyn.api.queries.call import Call
-from robodyn.api.queries.contacts import Solver, warn_of_rows
+from robodyn.api.queries.call import Call, against_gravity
+from robodyn.api.queries.contacts import OF_CONTACTS, Solver, require_not_negative, require_of_contacts, warn_of_rows
 from robodyn.core.constraints.resolved import anchored_by_calls
 from robodyn.core.integrators import HOLDS_JOINTS, INTEGRATORS, STABLE, Limits
 from robodyn.core.joints import JointKind
@@ -42,14 +42,16 @@ from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, real_array, require_finite
 from robodyn.internals.array_library import Library
 from robodyn.internals.cached import cached_property
-from robodyn.internals.errors import ArgumentError, SingularError, UnavailableError
-from robodyn.internals.messages import brief, users_line
+from robodyn.internals.errors import ArgumentError, UnavailableError
+from robodyn.internals.messages import users_line
 
 if TYPE_CHECKING:
     from robodyn.api.dynamics import Dynamics
 
 _LOOKED_AT, _POWERS = 16, 12
 """Number of states and of power iterations for the estimate of the damping rate."""
+_FEW = 1 << 13
+"""Numbers of states whose sum of squares is taken."""
 _WINDOW_S = 0.1
 """A window stepped in Python ends after this many seconds, so that checkpoints and progress lag no more."""
 
@@ -87,6 +89,9 @@ class Run:
     ) -> None:
         checked_limits = limits_kept(limits, integrator)
         require_targets(given)
+        for name in OF_CONTACTS:
+            if given.get(name) is not None and dyn.model.contacts is None:
+                require_of_contacts(dyn.model, name, given[name])
         self.dyn, self.start, self.dt, self.steps, self.policy = dyn, start, dt, steps, policy
         self.integrator, self.engine, self.outer, self.interrupted = integrator, start.engine, start.library, False
         self.library: Library = getattr(start.engine, "library", start.library)
@@ -169,14 +174,7 @@ class Run:
             floor = floor + self.dt * (least("damping") + least("friction"))
         if self.integrator in HOLDS_JOINTS:
             floor = floor + self.dt * (least("kd") + self.dt * least("kp"))
-        if dyn.singularity() is None and (floor >= dyn.model.armature).all():
-            return
-        model = dyn.model
-        independent = (model.mimics < 0).repeat(np.diff([*model.v_start.tolist(), model.nv_tree]))
-        bare = dyn.variant(replace(model, tree_armature=np.where(independent, floor[model.v_source], 0.0)))
-        reason = bare._loose if model.constraints and dyn.singularity() is not None else bare.singularity()
-        if reason is not None:
-            raise SingularError(reason)
+        dyn._require_regular_with(floor)
 
     def _attitudes_of(self, name: str) -> Array:
         """An input of configurations, with quaternions scaled to unit length.
@@ -216,12 +214,13 @@ class Run:
         """An input as (steps, B, ...), or (1, B, ...) if it is constant. An axis in front of the batch axes is time."""
         leading = self.start.leading
         per_dof = (*COEFFICIENTS, "kp", "kd")
-        shape, stays = self.dyn.argument_shapes[name], name in ("inertia", "gravity", *per_dof)
+        shape, stays = self.dyn.argument_shapes[name], name in ("inertia", "gravity", *per_dof, *OF_CONTACTS)
         array = real_array(name, value, shape, self.dyn.dtype, read=self.outer.array, flags=name in FLAGS)
         if self.start.checked or name in per_dof:
             require_finite(name, array, len(shape))
-        if name in per_dof and bool((array < 0.0).any()):
-            raise ArgumentError(f"{name}: got {brief(float(array[array < 0.0][0]))}; wanted numbers of at least 0")
+        if name in (*per_dof, "contact_friction"):
+            require_not_negative(name, array)
+        require_of_contacts(self.dyn.model, name, array)
         timed = array.ndim - len(shape) > len(leading) and not stays
         if timed:
             self.timed.add(name)
@@ -367,21 +366,20 @@ class Run:
         them. It answers only calls with finite numbers. `steps`: as of `CpuEngine.stepping`. None if the engine has
         none."""
         make = getattr(self.engine, "stepping", None)
-        arrays = ("q", "qd", *names, *(("tau",) if "tau" not in names else ()))
-        if make is None or self.dyn.model.contacts is not None:
+        arrays, contacts = ("q", "qd", *names, *(("tau",) if "tau" not in names else ())), self.dyn.model.contacts
+        if make is None or (contacts is not None and contacts.crowded):
             return None
-        return make(self.step, arrays, self.dt, steps=steps, steady=STEADY, nonnegative=NOT_NEGATIVE)
+        step: Step | Repeated = self.step
+        single = self.start.batch == 1
+        if contacts is not None:
+            inputs = tuple(name for name in (*arrays, "dt") if name in ("q", "qd", *WITH_CONTACTS, "dt"))
+            step = self._solver.by_blocks(inputs, ("q_next", "qd_next"))
+        return make(step, arrays, self.dt, single=single, steps=steps, steady=STEADY, nonnegative=NOT_NEGATIVE)
 
-    def _loop(self, q: Array, qd: Array, inputs: Mapping[str, Array]) -> PolicyLoop | ContactLoop | None:
-        """The steps of a window, one program each. None if the engine has none."""
-        contacts, make = self.dyn.model.contacts, getattr(self.engine, "loop_table", None)
-        if contacts is not None and q.size and self.engine.normalizes and not contacts.crowded:
-            given = {name: array for name, array in inputs.items() if name in WITH_CONTACTS}
-            given["dt"] = self._lengths[None]
-            with memory_for(self.start.batch):
-                steps = ContactLoop(self._solver, (q, qd), given, self.converged, self.policy is not None)
-            return steps if steps.works else None
-        if make is None or not q.size or contacts is not None or self.policy is None:
+    def _loop(self, q: Array, qd: Array, inputs: Mapping[str, Array]) -> PolicyLoop | None:
+        """The steps of a window under a policy, one program each. None if the engine has none."""
+        make = getattr(self.engine, "loop_table", None)
+        if make is None or not q.size or self.dyn.model.contacts is not None or self.policy is None:
             return None
         tau = self.library.xp.empty((1, self.start.batch, self.dyn.model.nv), self.dyn.dtype)
         given = {**{name: array[:1] for name, array in inputs.items()}, "tau": tau}
@@ -392,8 +390,9 @@ class Run:
     def finite(self, q: Array, qd: Array) -> bool:
         """Whether all states are finite."""
         xp = self.library.xp
-        # A sum of squares tells in a fraction of the time, unless it overflows.
-        if not self.library.on_device and math.isfinite(np.vdot(q, q)) and math.isfinite(np.vdot(qd, qd)):
+        # A sum of squares tells sooner, unless it overflows, as long as BLAS leaves it to one thread.
+        few = q.size <= _FEW and not self.library.on_device
+        if few and math.isfinite(np.vdot(q, q)) and math.isfinite(np.vdot(qd, qd)):
             return True
         return bool(xp.isfinite(q).all() & xp.isfinite(qd).all())
 
@@ -412,13 +411,32 @@ class Run:
 
     def _contact_step(self, q: Array, qd: Array, given: Mapping[str, Array]) -> None:
         """Fill the second of two states of a robot with contacts."""
-        inputs = {"q": q[0], "qd": qd[0], **{name: a for name, a in given.items() if name in WITH_CONTACTS}}
-        if not self.engine.normalizes:
-            inputs["q"] = self.dyn.model.unit_coordinates(inputs["q"])
         with memory_for(self.start.batch):
             results = {"q_next": q[1], "qd_next": qd[1]}
-            solution = self._solver.solve({**inputs, "dt": self._lengths}, results)
+            solution = self._solver.solve(self._with_contacts(q[0], qd[0], given), results)
         self.converged &= solution.converged | ~solution.finite
+
+    def _ran_contacts(self, states: tuple[Array, Array], given: Mapping[str, Array]) -> bool:
+        """Run steps with contacts by one program. False if the engine has none."""
+        (q, qd), batch, contacts = states, self.start.batch, self.dyn.model.contacts
+        repeat = getattr(self.engine, "repeat", None)
+        if repeat is None or contacts is None or contacts.crowded or not q.size:
+            return False
+        inputs = {name: array for name, array in given.items() if name in WITH_CONTACTS}
+        inputs |= {"q": q[:-1], "qd": qd[:-1], "dt": self._lengths[None]}
+        task = self._solver.by_blocks(tuple(inputs), ("q_next", "qd_next", "error"))
+        with memory_for(batch):
+            error = np.zeros((len(q) - 1, batch), q.dtype)
+            if not repeat(task, {**inputs, "q_next": q[1:], "qd_next": qd[1:], "error": error}, batch):
+                return False
+        self.converged &= ~(error > task.tolerance(error.dtype)).any(axis=0)
+        return True
+
+    def _with_contacts(self, q: Array, qd: Array, given: Mapping[str, Array]) -> dict[str, Array]:
+        """Inputs of a step with contacts."""
+        forces = {name: a for name, a in given.items() if name in WITH_CONTACTS}
+        unit = q if self.engine.normalizes else self.dyn.model.unit_coordinates(q)
+        return {"q": unit, "qd": qd, **forces, "dt": self._lengths}
 
     @cached_property
     def _solver(self) -> Solver:
@@ -440,21 +458,14 @@ class Run:
         """The inputs of step `k`, (B, ...)."""
         return {name: array[k if len(array) > 1 else 0] for name, array in self.given.items()}
 
-    def require_differentiable(self) -> None:
-        """Raise if steps have no gradient.
-
-        Raises:
-            UnavailableError: the robot has contacts.
-        """
-        if self.dyn.model.contacts is not None:
-            raise UnavailableError("gradients of steps and rollouts are not available for robots with contacts")
-
     def differentiate(self, q: Array, qd: Array, k: int, A: Array, B: Array) -> None:
         """Fill A and B with derivatives of the state after step `k` with respect to the state q, qd (B, ...) before it
         and to tau."""
         nv, engine = self.dyn.model.nv, self.engine
-        self.require_differentiable()
         inputs = self.given_at(k)
+        if self.dyn.model.contacts is not None:
+            self._differentiate_contacts(q, qd, inputs, A, B)
+            return
         with np.errstate(all="ignore"), memory_for(self.start.batch):
             if isinstance(engine, TimeLoops):
                 time = self.library.xp.full((len(q), 1), self.dt, self.dyn.dtype)
@@ -473,10 +484,25 @@ class Run:
                     target[:, nv:] = slopes["qd_q"] @ target[:, :nv] + slopes["qd_qd"] @ target[:, nv:]
                     target[:, :nv] = slopes["q_q"] @ target[:, :nv]
 
+    def _differentiate_contacts(self, q: Array, qd: Array, given: Mapping[str, Array], A: Array, B: Array) -> None:
+        """`differentiate` of a robot with contacts: at the accelerations of its step."""
+        names = ("q", "qd", "qdd", "dt", *given)
+        task = contact_step_gradient_of(self.dyn, self.integrator, self.dt, names)
+        self.engine.compose(task, self.with_answers(q, qd, given), {"A": A, "B": B})
+
+    def with_answers(self, q: Array, qd: Array, given: Mapping[str, Array]) -> dict[str, Array]:
+        """Inputs of a step with contacts, and the accelerations "qdd" in it."""
+        inputs = self._with_contacts(q, qd, given)
+        with memory_for(self.start.batch):
+            qdd = np.empty_like(qd)
+            solution = self._solver.solve(inputs, {"qdd": qdd})
+        self.converged &= solution.converged | ~solution.finite
+        return {**inputs, "qdd": qdd}
+
     def _ran_time_loop(self, states: tuple[Array, Array], given: Mapping[str, Array]) -> bool:
         """Run the steps by the engine's time loop. False if it has none for them."""
         if self.dyn.model.contacts is not None:
-            return False
+            return self._ran_contacts(states, given)
         with memory_for(self.start.batch):
             return isinstance(self.engine, TimeLoops) and self.engine.march(self.step, states, given, self.dt)
 

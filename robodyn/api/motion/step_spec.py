@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from robodyn.algorithms.constraints.tasks import constraint_task
-from robodyn.algorithms.contacts.tasks import STEPS, contact_step, contact_task
+from robodyn.algorithms.contacts.step_gradients import contact_step_gradient
+from robodyn.algorithms.contacts.tasks import STEPS, contact_step, contact_step_answer, contact_task
 from robodyn.algorithms.linearly_implicit import linearly_implicit
 from robodyn.algorithms.tasks import (
     COEFFICIENTS,
@@ -26,7 +27,7 @@ from robodyn.algorithms.tasks import (
     step_gradient_of,
     step_of,
 )
-from robodyn.api.queries.contacts import Solver, require_contacts
+from robodyn.api.queries.contacts import OF_CONTACTS, Solver, require_contacts
 from robodyn.core.constraints.refusals import constraints_named
 from robodyn.core.integrators import GYROSCOPIC, HOLDS_JOINTS, INTEGRATORS
 from robodyn.core.model import Model
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 GRADIENT = QUERIES["forward_dynamics_gradient"]
 FORWARD_DYNAMICS = QUERIES["forward_dynamics"]
-_FORCES = ("f_ext", "inertia", *COEFFICIENTS, "gravity", "V0", "dV0", *TARGETS, "targets", "active")
+FORCES = ("f_ext", "inertia", *COEFFICIENTS, "gravity", "V0", "dV0", *TARGETS, "targets", "active", *OF_CONTACTS)
 _OF_STEPS = ("qdd", "vector", "point", "restitution", *PER_ROW)
 """Inputs of other queries."""
 _MOST_WORDS = 100
@@ -66,7 +67,7 @@ def limits_kept(limits: Any, integrator: str) -> tuple[str, ...]:
 
 def forces_given(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Select from a method's arguments (its `locals()`) those that determine forces of a step, besides tau."""
-    return {name: arguments[name] for name in _FORCES if name in arguments}
+    return {name: arguments[name] for name in FORCES if name in arguments}
 
 
 def require_targets(given: Mapping[str, Any]) -> None:
@@ -80,7 +81,7 @@ def require_targets(given: Mapping[str, Any]) -> None:
         raise ArgumentError(f"{missing}: got None; wanted both kp and q_des, or neither")
 
 
-WITH_CONTACTS = ("tau", "f_ext", "inertia", "dV0")
+WITH_CONTACTS = ("tau", "f_ext", "inertia", *COEFFICIENTS, "dV0", *OF_CONTACTS)
 """Inputs of steps with contacts."""
 
 
@@ -132,19 +133,26 @@ def _step_with_contacts(dyn: Dynamics, given: tuple[str, ...], integrator: str, 
         UnavailableError: contacts do not support an argument.
     """
     require_contacts(dyn, "a step")
-    what = next((f"{name}: got some" for name in given if name not in WITH_CONTACTS), None)
-    what = f"limits: got {limits[0]!r}" if limits else what
-    if what is not None:
+    if limits:
+        instead = {
+            "effort": "tau within model.effort_limit, or a policy that keeps to it",
+            "position": "(): limits of positions are rows of the contacts (limits=True of with_contacts)",
+        }
         raise UnavailableError(
-            f"{what} for a robot with contacts; wanted tau, f_ext, inertia, gravity and dV0 alone: limits of positions "
-            "are rows of the contacts, and a policy drives joints"
+            f"limits: got {limits[0]!r} for a robot with contacts; wanted {instead.get(limits[0], '()')}"
+        )
+    strange = next((name for name in given if name not in WITH_CONTACTS), None)
+    if strange is not None:
+        raise UnavailableError(
+            f"{strange}: got some for a robot with contacts; wanted {', '.join(WITH_CONTACTS)} and gravity alone: tau "
+            "or a policy drives joints"
         )
     if integrator not in STEPS:
         raise UnavailableError(
             f"integrator: {integrator!r} is not available for robots with contacts; wanted one of "
             f"{', '.join(map(repr, STEPS))}"
         )
-    forces = tuple(name for name in RESISTANCES if name in dyn.joint_forces)
+    forces = tuple(name for name in RESISTANCES if name in dyn.joint_forces or name in given)
     return step_of(contact_task(dyn.model, 0.0, inputs=("q", "qd", *given)), integrator, forces)
 
 
@@ -153,6 +161,20 @@ def step_solver(dyn: Dynamics, integrator: str, dt: float) -> Solver:
     contacts = require_contacts(dyn, "step")
     bounding, damped = contacts.bounding(dt), "damping" in dyn.joint_forces
     return Solver(dyn.engine, contacts, partial(contact_step, dyn.model, bounding, integrator, damped), bounding)
+
+
+def contact_step_gradient_of(dyn: Dynamics, integrator: str, dt: float, inputs: tuple[str, ...]) -> ScalarTask:
+    """What differentiates a step of a robot with contacts at its accelerations, an input "qdd"."""
+    bounding = require_contacts(dyn, "step_gradient").bounding(dt)
+    return contact_step_gradient(dyn.model, bounding, integrator, "damping" in dyn.joint_forces, inputs)
+
+
+def contact_step_at(dyn: Dynamics, integrator: str, dt: float | None, inputs: tuple[str, ...]) -> ScalarTask:
+    """A step of a robot with contacts that can be differentiated; "qdd" among the inputs are its accelerations. `dt`:
+    None if only the input is known."""
+    contacts = require_contacts(dyn, "step")
+    bounding = None if dt is None else contacts.bounding(dt)
+    return contact_step_answer(dyn.model, bounding, integrator, "damping" in dyn.joint_forces, inputs)
 
 
 def needs_armature(dyn: Dynamics) -> bool:

@@ -36,6 +36,9 @@ _MEANING = {
     "restitution": "one number for each state",
     **dict.fromkeys(PER_ROW, "a number for each row of the constraints"),
     "lam": "a number for each row of the constraints",
+    "contact_friction": "a number for each contact",
+    "ground_pose": "a pose",
+    "gravity": "",
 }
 
 
@@ -271,6 +274,14 @@ class Call:
                 )
             if any(share(target, other) for other in targets[:i]):
                 raise ArgumentError("out: got arrays that share memory; wanted memory of its own for every result")
+
+
+def against_gravity(xp: Any, model_gravity: Array, gravity: Array, dV0: Array | None) -> Array:
+    """The base acceleration (..., 6) that turns the model's gravity into another one (..., 3)."""
+    upward = xp.zeros((*gravity.shape[:-1], 6), model_gravity.dtype)
+    upward[..., 3:] = model_gravity - gravity
+    found: Array = upward if dV0 is None else dV0 + upward
+    return found
 
 
 @contextmanager

@@ -9,9 +9,11 @@ from numpy.typing import ArrayLike
 
 from robodyn.algorithms.contacts.points import contact_points_task, contacts_of, parts_of
 from robodyn.api.queries.call import Call
+from robodyn.api.queries.contacts import require_of_contacts
 from robodyn.api.queries.core import Core
 from robodyn.api.queries.fast_path import query
 from robodyn.internals.arguments import Array
+from robodyn.internals.errors import UnavailableError
 
 
 class ContactPointQueries(Core):
@@ -22,18 +24,22 @@ class ContactPointQueries(Core):
     approximate for shapes that overlap deeply. A slot that its pair does not have in a configuration, such as the
     second point of two capsules that are not parallel, has the distance 1e10 m.
 
+    `ground_pose` (..., 4, 4) carries all shapes that are fixed to the world, as in `contact_forward_dynamics`.
+
     Raises, in all of them:
-        ArgumentError: the model has no contacts.
-        UnavailableError: too many pairs for one program, on a GPU.
+        ArgumentError: the model has no contacts, or a matrix is no pose.
+        UnavailableError: on a GPU: too many pairs for one program, or a ground_pose.
     """
 
     @query
-    def contact_distances(self, q: ArrayLike, *, out: Array | None = None) -> Array:
+    def contact_distances(
+        self, q: ArrayLike, *, ground_pose: ArrayLike | None = None, out: Array | None = None
+    ) -> Array:
         """Distances (..., n_slots), m."""
         return cast(Array, self._about_slots("contact_distances", locals()))
 
     @query
-    def contact_frames(self, q: ArrayLike, *, out: Array | None = None) -> Array:
+    def contact_frames(self, q: ArrayLike, *, ground_pose: ArrayLike | None = None, out: Array | None = None) -> Array:
         """Places and axes of contacts in world coordinates, as matrices (..., n_slots, 4, 4).
 
         The columns are the normal, two tangents, and the point in the middle between both surfaces (m). The normal
@@ -44,16 +50,20 @@ class ContactPointQueries(Core):
 
     def _about_slots(self, name: str, given: dict[str, Any]) -> Any:
         """Answer a query by one program, or by several where that would be too large."""
-        model = self.model
+        model, arrays = self.model, {each: given[each] for each in ("q", "ground_pose") if given[each] is not None}
         task = contact_points_task(name, model)
-        if not self.engine.native or not model.n_bodies or self.engine.has_program(task):
+        if len(arrays) == 1 and (not self.engine.native or not model.n_bodies or self.engine.has_program(task)):
             return self._ask(name, given)
-        call = Call(self, {"q": given["q"]}, (), given.get("out"))
+        call = Call(self, arrays, (), given.get("out"))
+        if call.library.on_device:
+            raise UnavailableError(f"{name}: got arrays on a GPU with a ground_pose; wanted NumPy arrays")
+        for each, array in call.inputs.items():
+            require_of_contacts(model, each, array)
         (key, sized), contacts = next(iter(task.outputs.items())), contacts_of(model, name)
         result = call.result(0, *sized.shape(model))
         for pairs, slots in parts_of(contacts) if result.size else ():
-            part = contact_points_task(name, model, pairs)
+            part = contact_points_task(name, model, pairs, tuple(arrays))
             found = np.empty((call.batch, slots.stop - slots.start, *result.shape[2:]), self.dtype)
-            call.engine.compose(part, {"q": call.inputs["q"]}, {key: found})
+            call.engine.compose(part, call.inputs, {key: found})
             result[:, slots] = found
         return call.finish({key: result})

@@ -4,41 +4,121 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from robodyn.algorithms.contacts.tasks import FIRST_BLOCK, NEXT_BLOCK, contact_task, most_iterations
-from robodyn.algorithms.tasks import ScalarTask
-from robodyn.api.queries.call import Call
+from robodyn.algorithms.contacts.gradients import DERIVATIVES, contact_gradient_task
+from robodyn.algorithms.contacts.tasks import by_blocks, contact_task, most_blocks
+from robodyn.algorithms.poses import is_pose, rotation_of
+from robodyn.algorithms.tasks import COEFFICIENTS, Repeated, ScalarTask
+from robodyn.api.queries.call import Call, against_gravity
 from robodyn.api.queries.core import Core
 from robodyn.api.queries.deepest import deepest_of
+from robodyn.api.queries.fast_path import WORD_BITS, FastPath, built_in
 from robodyn.core.contacts.kinds import Contacts
+from robodyn.core.model import Model
 from robodyn.engines.protocol import Engine
-from robodyn.internals.arguments import Array, finite_real, rows_named
+from robodyn.internals.arguments import Array, finite_real, require_finite, rows_named
+from robodyn.internals.cached import with_fast_path
 from robodyn.internals.errors import ArgumentError, ConvergenceWarning, UnavailableError
 from robodyn.internals.messages import brief, quoted, users_line
 from robodyn.internals.records import dataclass
 
+if TYPE_CHECKING:
+    from robodyn.engines.cpu.native.answers import Answers
+    from robodyn.engines.cpu.native.entry import Argument
+
 _ENGINES = ("reference", "cpu")
 _STATE = ("q", "qd", "tau")
+OF_CONTACTS = ("contact_friction", "ground_pose")
+"""Parameters of contacts that can be inputs of a state."""
+_ARRAYS = (*_STATE, "f_ext", "inertia", "dV0")
+_CHECKED = (*COEFFICIENTS, "gravity", *OF_CONTACTS)
+"""Inputs whose values are checked or turned into others: the method answers for them."""
 Arrays: TypeAlias = dict[str, Array]
-_KEPT, _MOST_KEPT = "_contact_calls", 8
-"""Where a `Dynamics` keeps its prepared calls, and how many: one for each task and time step."""
+
+
+class _FastDynamics(FastPath):
+    """The function behind a built-in `contact_forward_dynamics`: it answers other calls by the method, and learns."""
+
+    def __init__(self, dyn: Any, method: Callable[..., Any]) -> None:
+        super().__init__(dyn, method, dyn.dtype)
+        self._asked: set[Any] = set()
+        self._lengths: dict[float, int] = {}
+
+    def calls(self, given: Mapping[str, Any]) -> tuple[tuple[str, ...], float] | None:
+        """The arrays that are given, and the time step; None where the method must answer."""
+        dt, contacts = given.get("dt", self.defaults["dt"]), self.__self__.model.contacts
+        if contacts is None or contacts.crowded or type(dt) is not float or not 0.0 < dt < math.inf:
+            return None
+        if any(given.get(name) is not None for name in _CHECKED):
+            return None
+        if len(self._lengths) < 1 << WORD_BITS:
+            self._lengths.setdefault(dt, len(self._lengths))
+        return (tuple(name for name in _ARRAYS if given.get(name) is not None), dt) if dt in self._lengths else None
+
+    def answers(self, calls: tuple[tuple[str, ...], float], given: Mapping[str, Any]) -> Answers | None:
+        """Compiled answers, from the second call on; None at the first. Calls whose forces do not converge are left to
+        the method, whatever is checked: their results are not finite."""
+        (names, dt), dyn = calls, self.__self__
+        if calls not in self._asked:
+            self._asked.add(calls)
+            return None
+        if dyn.singularity() is not None:
+            raise UnavailableError("contact_forward_dynamics: no built-in function for a singular mass matrix")
+        task = contact_solver(dyn, dyn.model.contacts.bounding(dt)).by_blocks(names, ("qdd", "f"))
+        single = all(np.size(given[name]) <= math.prod(dyn.argument_shapes[name]) for name in names)
+        damping = dyn.model.damping if "damping" in dyn.joint_forces else None
+        found: Answers = dyn.engine.called(task, _ARRAYS, single=single, check=True, damping=damping)
+        return found
+
+    def argument(self, name: str) -> Argument:
+        """Kind of the argument: an array, `out`, or the time step."""
+        from robodyn.engines.cpu.native.entry import Argument
+
+        if name == "out":
+            return Argument("out")
+        if name == "dt":
+            return Argument("choice", types=(float,), bits=WORD_BITS)
+        return Argument("array", _ARRAYS.index(name), name not in _STATE)
+
+    def number(self, name: str, value: Any) -> int:
+        """Index of a time step."""
+        return self._lengths[value]
+
+    def remember(self, answers: Answers, given: Mapping[str, Any]) -> None:
+        """Let machine code answer calls with these inertias, if they leave a regular mass matrix."""
+        array: Array = np.array(given["inertia"], self._dtype)
+        if not self.__self__._judge.singular(array.astype(np.float64).reshape(-1, *array.shape[-2:])).any():
+            answers.know(array)
+
+
+def _fast_dynamics(dyn: Any, name: str, method: Callable[..., Any]) -> Callable[..., Any] | None:
+    if not dyn.engine.native or dyn.model.contacts is None:
+        return None
+    function = built_in(dyn, name, method, lambda: _FastDynamics(dyn, method))
+    if function is not None:
+        dyn.__dict__[name] = function
+    return function
+
+
+fast_dynamics = with_fast_path(_fast_dynamics)
 
 
 class ContactQueries(Core):
     """Queries about `model.contacts` and the rows that act with them: limits, dry friction, constraints.
 
     Raises, in all of them:
-        ArgumentError: the model has no contacts, or the `Dynamics` counts dry friction twice: by `joint_forces` and by
-            the model's rows.
+        ArgumentError: the model has no contacts, or `joint_forces` has the dry friction of joints, which acts as rows
+            of the contacts.
         UnavailableError: the engine is neither "reference" nor "cpu", or the robot is too large for one program.
     """
 
+    @fast_dynamics
     def contact_forward_dynamics(
         self,
         q: ArrayLike,
@@ -48,49 +128,177 @@ class ContactQueries(Core):
         *,
         f_ext: ArrayLike | None = None,
         inertia: ArrayLike | None = None,
+        armature: ArrayLike | None = None,
+        damping: ArrayLike | None = None,
+        friction: ArrayLike | None = None,
+        gravity: ArrayLike | None = None,
         dV0: ArrayLike | None = None,
+        contact_friction: ArrayLike | None = None,
+        ground_pose: ArrayLike | None = None,
         out: tuple[Array, Array] | None = None,
     ) -> tuple[Array, Array]:
         """(qdd, f): accelerations (..., nv), and contact forces (..., n_slots, 3) along the normal and both tangents of
         each slot, N, on the first shape.
 
         Contacts are MuJoCo's: accelerations minimise a convex cost of soft rows (docs/contacts.md). States that do not
-        converge are named by a `robodyn.ConvergenceWarning`; they have the best accelerations that were found.
+        converge are named by a `robodyn.ConvergenceWarning`; they have the best accelerations that were found. Torques
+        of condim 4 and 6 act, but are no part of f.
 
         Args:
             dt: the time step in s, of which twice bounds time constants from below (`refsafe`).
             inertia: softness stays that of the model's own inertia.
+            armature, damping, friction, gravity: of joints and the world, as in `rollout`; damping acts whatever
+                `joint_forces` says. Joints without a row of dry friction take a friction of 0 alone.
+            contact_friction: (..., n_contacts) coefficient of friction of each contact of `model.contacts.pairs`, along
+                both tangents, instead of the model's; below 1e-5 it is 1e-5.
+            ground_pose: (..., 4, 4) pose of the ground. It carries all shapes of contacts that are fixed to the world,
+                such as planes; without it they are where the model has them.
 
         Raises:
+            ArgumentError: also numbers below 0 of friction, damping and armature, or matrices that are no poses.
             SingularError: H is singular at every state.
+        """
+        bounding, contacts = self._bounding("contact_forward_dynamics", dt)
+        others = {
+            "f_ext": f_ext, "inertia": inertia, "armature": armature, "damping": damping, "friction": friction,
+            "gravity": gravity, "dV0": dV0, "contact_friction": contact_friction, "ground_pose": ground_pose,
+        }  # fmt: skip
+        call = self._contact_call("contact_forward_dynamics", {"q": q, "qd": qd, "tau": tau, **others}, out)
+        results = call.results({"qdd": (self.model.nv,), "f": (len(contacts.slot_pairs), 3)})
+        if call.batch:
+            solution = contact_solver(self, bounding).solve(call.inputs, results)
+            warn_of_rows("contact_forward_dynamics", ~solution.converged & solution.finite, call.leading, contacts)
+        return cast(tuple[Array, Array], call.finish(results))
+
+    def contact_forward_dynamics_gradient(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        tau: ArrayLike,
+        dt: float = 0.002,
+        *,
+        f_ext: ArrayLike | None = None,
+        inertia: ArrayLike | None = None,
+        dV0: ArrayLike | None = None,
+        out: tuple[Array, Array, Array] | None = None,
+    ) -> tuple[Array, Array, Array]:
+        """(dqdd_dq, dqdd_dqd, dqdd_dtau), each (..., nv, nv): derivatives of `contact_forward_dynamics`, by q on the
+        tangent space.
+
+        They follow from the implicit function theorem at the accelerations that are found, and are exact for the rows
+        that act there (docs/contacts.md). Where a row begins or ceases to act, they are those of one side.
+
+        Args:
+            dt, inertia: as of `contact_forward_dynamics`.
+
+        Raises:
+            UnavailableError: also with `max_contacts`.
+            SingularError: H is singular at every state.
+        """
+        what = "contact_forward_dynamics_gradient"
+        bounding, contacts = self._bounding(what, dt)
+        given = {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, "inertia": inertia, "dV0": dV0}
+        call = self._contact_call(what, given, out)
+        names = (*call.inputs, "qdd")
+        task = contact_gradient_task(self.model, bounding, "damping" in self.joint_forces, names)
+        results = call.results(dict.fromkeys(DERIVATIVES, (self.model.nv, self.model.nv)))
+        if call.batch:
+            qdd = np.empty_like(call.inputs["qd"])
+            solution = contact_solver(self, bounding).solve(call.inputs, {"qdd": qdd})
+            self.engine.compose(task, {**call.inputs, "qdd": qdd}, results)
+            warn_of_rows(what, ~solution.converged & solution.finite, call.leading, contacts)
+        return cast(tuple[Array, Array, Array], call.finish(results))
+
+    def _bounding(self, what: str, dt: float) -> tuple[float, Contacts]:
+        """`Contacts.bounding` of a time step in s, and the contacts.
+
+        Raises:
+            ArgumentError: it is none.
         """
         seconds = finite_real(dt)
         if seconds is None or not seconds > 0.0:
             raise ArgumentError(f"dt: got {brief(dt)}; wanted a time step above 0, in s")
-        contacts = require_contacts(self, "contact_forward_dynamics")
-        bounding, damped = contacts.bounding(seconds), "damping" in self.joint_forces
-        make = partial(self._contact_solver, bounding)
-        if not contacts.crowded and f_ext is None and inertia is None and dV0 is None and out is None:
-            found = prepared(self, ("qdd", bounding), make, (q, qd, tau), damped, ("qdd", "f"))
-            if found is not None:
-                return found
-        given = {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, "inertia": inertia, "dV0": dV0}
-        call = Call(self, given, ("f_ext", "inertia", "dV0"), out)
-        if call.library.on_device:
-            raise UnavailableError("contact_forward_dynamics: got arrays on a GPU; wanted NumPy arrays")
-        self._require_regular(call)
-        if damped:
-            with np.errstate(all="ignore"):
-                call.inputs["tau"] = call.inputs["tau"] - self._damping(call) * call.inputs["qd"]
-        results = call.results({"qdd": (self.model.nv,), "f": (len(contacts.slot_pairs), 3)})
-        if call.batch:
-            solution = make().solve(call.inputs, results)
-            warn_of_rows("contact_forward_dynamics", ~solution.converged & solution.finite, call.leading, contacts)
-        return cast(tuple[Array, Array], call.finish(results))
+        contacts = require_contacts(self, what)
+        return contacts.bounding(seconds), contacts
 
-    def _contact_solver(self, bounding: float) -> Solver:
-        contacts = require_contacts(self, "contact_forward_dynamics")
-        return Solver(self.engine, contacts, partial(contact_task, self.model, bounding), bounding)
+    def _contact_call(self, what: str, given: dict[str, Any], out: tuple[Array, ...] | None) -> Call:
+        """A call about states with contacts, with the damping of joints among tau, and gravity in dV0."""
+        call = Call(self, given, tuple(given.keys() - {*_STATE}), out)
+        if call.library.on_device:
+            raise UnavailableError(f"{what}: got arrays on a GPU; wanted NumPy arrays")
+        self._take_parameters(call, "damping" in self.joint_forces)
+        return call
+
+    def _take_parameters(self, call: Call, damped: bool) -> None:
+        """Check parameters of a call, and turn gravity and damping into what the program has."""
+        inputs, model = call.inputs, self.model
+        for name, array in inputs.items():
+            if name in COEFFICIENTS:
+                require_finite(name, array, 1)
+            if name in (*COEFFICIENTS, "contact_friction"):
+                require_not_negative(name, array)
+            require_of_contacts(model, name, array)
+        if "armature" in inputs and "inertia" not in inputs:
+            rows = inputs["armature"].astype(np.float64, copy=False)
+            self._require_regular_with(rows.min(axis=0) if len(rows) else model.armature)
+        else:
+            self._require_regular(call)
+        with np.errstate(all="ignore"):
+            damping = inputs.pop("damping", self._damping(call) if damped else None)
+            if damping is not None:
+                inputs["tau"] = inputs["tau"] - damping * inputs["qd"]
+            if "gravity" in inputs:
+                own = model.gravity.astype(self.dtype)
+                inputs["dV0"] = against_gravity(np, own, inputs.pop("gravity"), inputs.get("dV0"))
+
+
+def contact_solver(dyn: Core, bounding: float) -> Solver:
+    """What answers `contact_forward_dynamics`. `bounding`: `Contacts.bounding` of the time step."""
+    contacts = require_contacts(dyn, "contact_forward_dynamics")
+    return Solver(dyn.engine, contacts, partial(contact_task, dyn.model, bounding), bounding)
+
+
+def require_not_negative(name: str, array: Array) -> None:
+    """Raise for numbers below 0.
+
+    Raises:
+        ArgumentError: names the first one.
+    """
+    if bool((array < 0.0).any()):
+        raise ArgumentError(f"{name}: got {brief(float(array[array < 0.0][0]))}; wanted numbers of at least 0")
+
+
+def require_of_contacts(model: Model, name: str, array: Array) -> None:
+    """Raise for parameters of contacts that a robot cannot obey. NaN is let through.
+
+    Raises:
+        ArgumentError: there are no contacts, matrices are no poses, or a joint has no row for its dry friction.
+    """
+    contacts = model.contacts
+    if contacts is None:
+        if name in OF_CONTACTS:
+            raise ArgumentError(f"{name}: got some for {quoted(model.name)}, which has no contacts; wanted None")
+    elif name == "ground_pose":
+        entries = [array[..., i, j] for i in range(4) for j in range(4)]
+        with np.errstate(all="ignore"):
+            wrong = np.asarray(is_pose(rotation_of(entries), entries[12:]) == 0.0)
+        if wrong.any():
+            where = f" {rows_named(wrong, 0)}" if wrong.ndim else ""
+            raise ArgumentError(
+                f"ground_pose: got no pose{where}; wanted a rotation, a position, and the last row 0, 0, 0, 1, to 1e-2"
+            )
+    elif name == "friction":
+        joints = [model.joint_index(row.joint) for row in contacts.dry_friction]
+        dofs = [
+            int(model.v_source[model.v_start[i]]) + row.component
+            for i, row in zip(joints, contacts.dry_friction, strict=True)
+        ]
+        others = np.setdiff1d(np.arange(model.nv), dofs)
+        if (loose := np.flatnonzero((array[..., others] > 0.0).reshape(-1, len(others)).any(axis=0))).size:
+            raise ArgumentError(
+                f"friction: got some for degree of freedom {others[loose[0]]}, which has no row of dry friction; "
+                "wanted 0 for it, or a model with friction there and with_contacts(dry_friction=True)"
+            )
 
 
 @dataclass(frozen=True)
@@ -137,16 +345,18 @@ class Solver:
         except UnavailableError as error:
             raise UnavailableError(f"{error}; with max_contacts of with_contacts the deepest slots act alone") from None
 
-    def outputs(self, task: ScalarTask, results: Mapping[str, Array], batch: int, dtype: np.dtype[Any]) -> Arrays:
+    def outputs(self, task: ScalarTask, results: Mapping[str, Array], batch: int) -> Arrays:
         """All outputs of a task: results, and memory for the others."""
+        engine = self.engine
         return {
-            name: results[name] if name in results else np.zeros((batch, *output.shape(self.engine.model)), dtype)
+            name: results[name] if name in results else np.zeros((batch, *output.shape(engine.model)), engine.dtype)
             for name, output in task.outputs.items()
         }
 
     def _solve_deepest(self, inputs: Mapping[str, Array], results: Mapping[str, Array]) -> Solution:
         """The same with the deepest slots of each state alone. States where more slots act count as not converged."""
-        chosen = deepest_of(self.engine.model, self.bounding)(self.engine, inputs["q"])
+        chosen = deepest_of(self.engine.model, self.bounding)(self.engine, inputs)
+        inputs = {name: array for name, array in inputs.items() if name not in OF_CONTACTS}
         own = dict(results)
         if "f" in results:
             own["f"] = np.empty((*chosen.slots.shape, 3), results["f"].dtype)
@@ -158,54 +368,26 @@ class Solver:
 
     def _solve_by_blocks(self, inputs: Mapping[str, Array], results: Mapping[str, Array]) -> Solution:
         """The same by the program of the task alone."""
-        cold = self.task(tuple(inputs))
-        every = self.outputs(cold, results, len(inputs["q"]), inputs["q"].dtype)
-        self.engine.compose(cold, inputs, every)
-        left = np.flatnonzero(every["error"] > tolerance(inputs["q"].dtype))
-        if left.size:
-            _Rest(self, inputs, every, left.size).solve(inputs, every, left)
-        return solution_of(every["error"])
+        dtype, batch = inputs["q"].dtype, len(inputs["q"])
+        task = self.by_blocks(tuple(inputs), (*results, "error"))
+        error = np.zeros(batch, dtype)
+        if not self.engine.run_program(task, inputs, {**results, "error": error}):
+            every = self.outputs(task.first, {**results, "error": error}, batch)
+            self.engine.compose(task.first, inputs, every)
+            left, times = np.flatnonzero(error > task.tolerance(dtype)), 0
+            while left.size and times < task.most:
+                given = {name: array[left] for name, array in {**inputs, "qdd": every["qdd"]}.items()}
+                found = self.outputs(task.again, {}, left.size)
+                self.engine.compose(task.again, given, found)
+                for name, array in every.items():
+                    array[left] = found[name]
+                left, times = left[found["error"] > task.tolerance(dtype)], times + 1
+        return Solution(error <= task.tolerance(dtype), np.isfinite(error))
 
-
-class _Rest:
-    """Further blocks of iterations, in memory for at most `rows` states that are left after the first one. `every`: all
-    outputs."""
-
-    def __init__(self, solver: Solver, inputs: Mapping[str, Array], every: Mapping[str, Array], rows: int) -> None:
-        self._engine, self._task = solver.engine, solver.task((*inputs, "qdd"))
-        self._most = most_iterations(solver.contacts)
-        self._given, self._found = (
-            {name: np.zeros((rows, *array.shape[1:]), array.dtype) for name, array in arrays.items()}
-            for arrays in ({**inputs, "qdd": every["qdd"]}, every)
-        )
-        self._bound = self._engine.bound(self._task, self._given, self._found)
-
-    def solve(self, inputs: Mapping[str, Array], every: Mapping[str, Array], left: Array) -> None:
-        """Improve the rows `left` of `every`."""
-        done, most_error = FIRST_BLOCK, tolerance(every["error"].dtype)
-        while left.size and done < self._most:
-            n = left.size
-            for name, array in self._given.items():
-                array[:n] = (every if name == "qdd" else inputs)[name][left]
-            if self._bound is not None:
-                self._bound.run(n)
-            else:
-                given, found = ({name: a[:n] for name, a in each.items()} for each in (self._given, self._found))
-                self._engine.compose(self._task, given, found)
-            for name, array in every.items():
-                array[left] = self._found[name][:n]
-            done += NEXT_BLOCK
-            left = left[self._found["error"][:n] > most_error]
-
-
-def tolerance(dtype: np.dtype[Any]) -> float:
-    """The error of accelerations, relative in the norm of H, up to which they count as converged."""
-    return math.pow(np.finfo(dtype).eps, 0.75)
-
-
-def solution_of(error: Array) -> Solution:
-    """The solution of rows with these errors."""
-    return Solution(error <= tolerance(error.dtype), np.isfinite(error))
+    def by_blocks(self, inputs: tuple[str, ...], results: tuple[str, ...]) -> Repeated:
+        """The task for these inputs and results."""
+        first, again = self.task(inputs), self.task((*inputs, "qdd"))
+        return by_blocks(first, again, results, most_blocks(self.contacts))
 
 
 def require_contacts(dyn: Core, what: str) -> Contacts:
@@ -219,91 +401,9 @@ def require_contacts(dyn: Core, what: str) -> Contacts:
         raise UnavailableError(
             f"{what}: engine {dyn.engine.name!r} does not know contacts; wanted one of {', '.join(map(repr, _ENGINES))}"
         )
-    if contacts.dry_friction and "friction" in dyn.joint_forces:
+    if "friction" in dyn.joint_forces and dyn.model.friction.any():
         raise ArgumentError(
-            f"{what}: dry friction of joints is among joint_forces and among the rows of contacts; wanted one of them: "
-            "joint_forces without 'friction', or with_contacts(dry_friction=False)"
+            f"{what}: joint_forces: got 'friction' for a robot with contacts, where dry friction of joints is rows of "
+            "the contacts (dry_friction of with_contacts); wanted joint_forces without it"
         )
     return contacts
-
-
-class Blocks:
-    """`Solver.solve`, prepared: programs on arrays that stay, or that `bound` exchanges.
-
-    `results`: all outputs by name. `bound`: the first block; None if the engine has no program.
-    """
-
-    def __init__(self, solver: Solver, inputs: Mapping[str, Array], results: Mapping[str, Array]) -> None:
-        cold, batch, dtype = solver.task(tuple(inputs)), len(inputs["q"]), inputs["q"].dtype
-        self.solver, self.inputs, self.results = solver, inputs, solver.outputs(cold, results, batch, dtype)
-        self.bound, self._rest = solver.engine.bound(cold, inputs, self.results), cast("_Rest | None", None)
-        self._error, self._tolerance = self.results["error"], tolerance(dtype)
-        self._worst = self._error.item if batch == 1 else self._error.max
-
-    def run(self) -> bool:
-        """The first block; True if all rows converged."""
-        self.bound.run()  # type: ignore[union-attr]
-        return bool(self._worst() <= self._tolerance)
-
-    def go_on(self, inputs: Mapping[str, Array], results: Mapping[str, Array]) -> Solution:
-        """Further blocks, for the arrays that were exchanged."""
-        error, every = self._error, {**self.results, **results}
-        left = np.flatnonzero(error > self._tolerance)
-        if left.size:
-            if self._rest is None:
-                self._rest = _Rest(self.solver, inputs, every, len(error))
-            self._rest.solve(inputs, every, left)
-        return solution_of(error)
-
-
-def prepared(
-    dyn: Core,
-    key: tuple[Any, ...],
-    make: Callable[[], Solver],
-    state: Sequence[Any],
-    damped: bool,
-    wanted: tuple[str, str],
-    dt: float | None = None,
-) -> tuple[Array, Array] | None:
-    """Two results of a task for one state by a call that is kept; None where the long way must answer.
-
-    Args:
-        dyn: the `Dynamics`, which has contacts.
-        key: tells tasks apart.
-        make: makes the solver of the task, where no call is kept.
-        state: q, qd, tau.
-        damped: True if damping is subtracted from tau.
-        wanted: names of the results.
-        dt: the time step, of tasks with this input.
-    """
-    model, dtype = dyn.model, dyn.dtype
-    if not (dyn.engine.native and model.n_bodies) or dyn._singular is not None:
-        return None
-    q, qd, tau = state
-    for array, size in ((q, model.nq), (qd, model.nv), (tau, model.nv)):
-        if type(array) is not np.ndarray or array.dtype is not dtype or array.shape != (size,):
-            return None
-    kept: dict[Any, list[Blocks]] = dyn.__dict__.setdefault(_KEPT, {})
-    waiting = kept.get(key)
-    try:  # calls in progress, as of other threads, are not among those that wait
-        call = None if waiting is None else waiting.pop()
-    except IndexError:
-        call = None
-    if call is None or call.solver.engine is not dyn.engine:
-        inputs = {name: np.zeros((1, n), dtype) for name, n in zip(_STATE, (model.nq, model.nv, model.nv), strict=True)}
-        if dt is not None:
-            inputs["dt"] = np.zeros(1, dtype)
-        call = Blocks(make(), inputs, {})
-        if call.bound is None:
-            return None
-        if len(kept) >= _MOST_KEPT:
-            kept.clear()
-    given, results = call.inputs, call.results
-    given["q"][0], given["qd"][0] = q, qd
-    given["tau"][0] = tau - model.damping.astype(dtype) * qd if damped else tau
-    if dt is not None:
-        given["dt"][0] = dt
-    solved = call.run() or call.go_on(given, results).converged[0]
-    found = tuple(results[name][0].copy() for name in wanted) if solved else None
-    kept.setdefault(key, []).append(call)
-    return cast("tuple[Array, Array] | None", found)

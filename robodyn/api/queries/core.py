@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from robodyn.internals.errors import ArgumentError, NumericalError, SingularErro
 from robodyn.internals.messages import brief
 
 if TYPE_CHECKING:
+    from robodyn.api.dynamics import Dynamics
     from robodyn.engines.gpu.engine import GpuEngine
 
 _CHOICES = ("frame", "classical", "axes")
@@ -241,6 +243,18 @@ class Core(ABC):
                 "can feel"
             )
         call.singular = np.broadcast_to(rows, call.leading).reshape(call.batch)
+
+    def _require_regular_with(self, armature: Array) -> None:
+        """Raise if the mass matrix is singular at every state with an armature (nv,) instead of the model's."""
+        model = self.model
+        if self.singularity() is None and (armature >= model.armature).all():
+            return
+        independent = (model.mimics < 0).repeat(np.diff([*model.v_start.tolist(), model.nv_tree]))
+        rotors = np.where(independent, armature[model.v_source], 0.0)
+        bare = cast("Dynamics", self).variant(replace(model, tree_armature=rotors))
+        reason = bare._loose if model.constraints and self.singularity() is not None else bare.singularity()
+        if reason is not None:
+            raise SingularError(reason)
 
     def _culprit(self, inertia: Array, rows: Array) -> str:
         """Part of an error message: the body without inertia in the first singular row."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from robodyn.algorithms.contacts.points import contact_points_task, contacts_of, parts_of
 from robodyn.algorithms.contacts.rows import POINT, impedance_of, regularisation
 from robodyn.algorithms.relative_motion import between
+from robodyn.core.contacts.kinds import LEAST_FRICTION
 from robodyn.core.model import Model
 from robodyn.engines.protocol import Engine
 from robodyn.internals.arguments import Array
@@ -38,20 +40,22 @@ class Deepest:
     degree of freedom whether it moves the first shape (1), the second (-1), or both or none (0).
 
     Raises:
-        UnavailableError: joints mimic others, or elliptic contacts with and without friction are mixed.
+        UnavailableError: joints mimic others, contacts of condim 4 or 6, or elliptic ones with and without friction.
     """
 
     def __init__(self, model: Model, bounding: float) -> None:
         contacts = contacts_of(model, "max_contacts")
         mixed = len({pair.condim for pair in contacts.pairs}) > 1
-        if model.has_mimic or (mixed and contacts.cone == "elliptic"):
-            why = "mimicking joints" if model.has_mimic else "elliptic contacts with and without friction"
+        turns = max(pair.condim for pair in contacts.pairs) > 3
+        if model.has_mimic or turns or (mixed and contacts.cone == "elliptic"):
+            why = "contacts of condim 4 or 6" if turns else "elliptic contacts with and without friction"
+            why = "mimicking joints" if model.has_mimic else why
             raise UnavailableError(
                 f"max_contacts: {quoted(model.name)} has {why}; wanted none, or max_contacts=None, for all slots"
             )
         self._model, self._contacts = model, contacts
         self._count = contacts.max_contacts or 0
-        of_slots = list(contacts.slot_pairs)
+        self._of_slots = of_slots = list(contacts.slot_pairs)
         pairs, elliptic = contacts.pairs, contacts.cone == "elliptic"
         normal = [pair.gains(bounding, contacts.refsafe) for pair in pairs]
         tangent = [pair.gains(bounding, contacts.refsafe, pair.solreffriction if elliptic else None) for pair in pairs]
@@ -59,13 +63,12 @@ class Deepest:
         self._forms = {pair.impedance: pair for pair in pairs}
         forms = list(self._forms)
         self._form = np.array([forms.index(pair.impedance) for pair in pairs])[of_slots]
-        constants = []
-        for pair, (K, B), (_, B_t) in zip(pairs, normal, tangent, strict=True):
-            factor, friction = regularisation(1.0, pair.condim, pair.friction[0], contacts), pair.friction
-            if mixed and pair.condim == 1:  # a pyramid whose four edges are the normal
-                factor, friction = 4.0, (0.0, 0.0)
-            constants.append((factor * pair.invweight, K, B, B_t, *friction))
+        constants = [(pair.invweight, K, B, B_t) for pair, (K, B), (_, B_t) in zip(pairs, normal, tangent, strict=True)]
         self._constants = np.array(constants)[of_slots]
+        self._friction = np.array([pair.friction for pair in pairs])[of_slots]
+        self._rubs = np.array([pair.condim > 1 for pair in pairs])[of_slots]
+        self._frictionless = 4.0 if mixed else 1.0
+        """Factor of R without friction; mixed with others it is a pyramid whose four edges are the normal."""
         sides = []
         for pair in pairs:
             moved = [
@@ -75,17 +78,20 @@ class Deepest:
             sides.append(moved[0] - moved[1])
         self._sides = np.array(sides)[of_slots]
 
-    def __call__(self, engine: Engine, q: Array) -> Chosen:
-        """Choose in each of the states q (B, nq)."""
-        parts = [self._block(engine, q[k : k + _BLOCK]) for k in range(0, len(q), _BLOCK)]
+    def __call__(self, engine: Engine, inputs: Mapping[str, Array]) -> Chosen:
+        """Choose in each of the states. `inputs`: "q" (B, nq), and "contact_friction" and "ground_pose" if given."""
+        read = {name: inputs[name] for name in ("q", "contact_friction", "ground_pose") if name in inputs}
+        blocks = range(0, len(inputs["q"]), _BLOCK)
+        parts = [self._block(engine, {name: array[k : k + _BLOCK] for name, array in read.items()}) for k in blocks]
         return parts[0] if len(parts) == 1 else Chosen(*map(np.concatenate, zip(*parts, strict=True)))
 
-    def _block(self, engine: Engine, q: Array) -> Chosen:
+    def _block(self, engine: Engine, inputs: dict[str, Array]) -> Chosen:
+        q, friction = inputs["q"], inputs.pop("contact_friction", None)
         every = np.empty((len(q), len(self._margin), _SLOT), q.dtype)
         for pairs, slots in parts_of(self._contacts):
-            task = contact_points_task("contact_slots", self._model, pairs)
+            task = contact_points_task("contact_slots", self._model, pairs, tuple(inputs))
             part = np.empty((len(q), slots.stop - slots.start, _SLOT), q.dtype)
-            engine.compose(task, {"q": q}, {"slots": part})
+            engine.compose(task, inputs, {"slots": part})
             every[:, slots] = part
         gaps = every[..., 0] - self._margin.astype(q.dtype)
         k = self._count
@@ -94,14 +100,20 @@ class Deepest:
         points = np.empty((*chosen.shape, POINT), q.dtype)
         points[..., 0] = gap
         points[..., 1:10] = np.take_along_axis(every[..., 1:], chosen[..., None], 1)
-        weight, K, *others = np.moveaxis(self._constants[chosen], -1, 0)
+        weight, K, B, B_t = np.moveaxis(self._constants[chosen], -1, 0)
+        rubs, mu = self._rubs[chosen], self._friction[chosen]
+        if friction is not None:
+            own = np.take_along_axis(friction[:, self._of_slots], chosen, 1)
+            mu = np.repeat(np.maximum(own, LEAST_FRICTION)[..., None], 2, -1)
+        factor = np.where(rubs, regularisation(1.0, 3, mu[..., 0], self._contacts), self._frictionless)
         form, I = self._form[chosen], np.empty_like(gap)
         for number, pair in enumerate(self._forms.values()):
             same = form == number
             I[same] = impedance_of(pair, gap[same])
-        points[..., 10] = (1.0 - I) / I * weight
+        points[..., 10] = (1.0 - I) / I * (factor * weight)
         points[..., 11] = K * I
-        points[..., 12:] = np.stack(others, -1)
+        points[..., 12], points[..., 13] = B, B_t
+        points[..., 14:] = np.where(rubs[..., None], mu, 0.0)
         return Chosen(chosen, points, self._sides[chosen].astype(q.dtype), (gaps < 0.0).sum(1) > k)
 
 

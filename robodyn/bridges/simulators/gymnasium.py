@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from robodyn.api.dynamics import Dynamics
-from robodyn.bridges.simulators.tasks import States, Task
+from robodyn.bridges.simulators.rendering import MODES, Renderer
+from robodyn.bridges.simulators.tasks import Parameters, States, Task
 from robodyn.core.model import Model
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, as_array, count
@@ -51,6 +52,12 @@ class RobodynEnv(gymnasium.Env):
             `terminated` and `observation` get the goal as an additional last argument, and the default observation
             includes it. None: uniform within 0.1 around the neutral configuration and zero velocity.
         observation: function of (q, qd) that returns observations (n, k); None for q and qd concatenated.
+        update: function of (q, qd, action, goal) that returns the goals (n, k) from then on: commands that change, a
+            clock, the last action. `reward` and `terminated` get the goals before, `observation` those after.
+        randomize: function of (rng, n) that returns arguments of `Dynamics.step` for n episodes, a dict of arrays
+            (n, ...): "inertia", "gravity", "f_ext", "armature", "damping", "friction", with contacts "contact_friction"
+            and "ground_pose", for "position" "kp" and "kd" (n, m). They are drawn anew for each episode, before its
+            initial state; `parameters` has them.
         observation_space: a Box (k,) of observations; None for one without bounds, of the dtype of `dyn`.
         dt: seconds between actions.
         substeps: number of steps (`Dynamics.step`) in this time.
@@ -65,6 +72,8 @@ class RobodynEnv(gymnasium.Env):
         kd: (m,) or one number, N s/m or N m s/rad, for "position".
         limits: which limits of the model steps keep, as in `Dynamics.rollout`; None: "effort" for "position".
         max_episode_steps: number of steps after which an episode is truncated; None: never.
+        render_mode: "rgb_array": `render` returns a picture (360, 480, 3) by Matplotlib. "human": the viewer shows the
+            robot at each step, in real time; `view.url` is its address. None: nothing is drawn.
 
     A state that diverges (beyond 1e8 in SI units, or NaN) terminates its episode without an error. Observation and
     reward are then those of the state before, and `info["diverged"]` is True. Spaces have the dtype of `dyn`.
@@ -74,7 +83,7 @@ class RobodynEnv(gymnasium.Env):
         NumericalError: NaN in an action or in the result of a function.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  Gymnasium's own declaration
+    metadata: dict[str, Any] = {"render_modes": [*MODES]}  # noqa: RUF012  Gymnasium's own declaration
 
     def __init__(
         self,
@@ -84,6 +93,8 @@ class RobodynEnv(gymnasium.Env):
         terminated: Callable[..., Any] | None = None,
         reset: Callable[..., Any] | None = None,
         observation: Callable[..., Any] | None = None,
+        update: Callable[..., Any] | None = None,
+        randomize: Callable[..., Any] | None = None,
         observation_space: Any = None,
         dt: float = 0.01,
         substeps: int = 1,
@@ -95,19 +106,25 @@ class RobodynEnv(gymnasium.Env):
         kd: Any = None,
         limits: Sequence[str] | None = None,
         max_episode_steps: int | None = None,
+        render_mode: str | None = None,
     ) -> None:
         self.task = Task(
-            dyn, reward, terminated, reset, observation, dt, substeps, integrator, actuation, joints, effort, kp, kd,
-            limits, max_episode_steps,
+            dyn, reward, terminated, reset, observation, update, randomize, dt, substeps, integrator, actuation,
+            joints, effort, kp, kd, limits, max_episode_steps,
         )  # fmt: skip
         self.observation_space, self.action_space = _spaces(self.task, observation_space)
+        self._renderer = Renderer(self.task, render_mode)
+        self.render_mode, self.metadata = render_mode, {**self.metadata, "render_fps": self._renderer.fps}
         self._states: States | None = None
+        self.parameters: Parameters = {}
         self._steps = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         """Begin an episode: returns an observation and an empty info."""
         super().reset(seed=seed)
-        self._states, self._steps = self.task.start(self.np_random, 1), 0
+        self._steps, self.parameters = 0, self.task.parameters(self.np_random, 1)
+        self._states = _fixed(self.task.start(self.np_random, 1))
+        self._renderer.follow(self._states)
         return _seen(self.task, self._states)[0], {}
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
@@ -115,13 +132,37 @@ class RobodynEnv(gymnasium.Env):
         if self._states is None:
             raise gymnasium.error.ResetNeeded("reset has not been called")
         taken = self.task.action(action, 1)
-        q, qd, lost = self.task.advance(self._states[0], self._states[1], taken)
-        self._states = _fixed((q, qd, *self._states[2:]))
-        reward, ends = self.task.judged(self._states, taken)
+        q, qd, lost = self.task.advance(self._states, self.parameters, taken)
+        states = _fixed((q, qd, *self._states[2:]))
+        reward, ends = self.task.judged(states, taken)
+        self._states = _fixed(self.task.updated(states, taken))
+        self._renderer.follow(self._states)
         self._steps += 1
         truncated = self.task.max_episode_steps is not None and self._steps >= self.task.max_episode_steps
         info = {"diverged": True} if lost[0] else {}
         return _seen(self.task, self._states)[0], float(reward[0]), bool(ends[0] | lost[0]), truncated, info
+
+    @property
+    def states(self) -> States | None:
+        """The state: q (1, nq), qd (1, nv), and the goal (1, k) if there is one. Read-only; None before the first
+        reset."""
+        return self._states
+
+    @property
+    def view(self) -> Any:
+        """The view of the mode "human", after the first reset; None in other modes."""
+        return self._renderer.view
+
+    def render(self) -> Any:
+        """The picture of the mode "rgb_array"; None in other modes."""
+        if self._states is None:
+            raise gymnasium.error.ResetNeeded("reset has not been called")
+        pictures = self._renderer.pictures(self._states, self.parameters)
+        return None if pictures is None else pictures[0]
+
+    def close(self) -> None:
+        """Close the view."""
+        self._renderer.close()
 
 
 class RobodynVectorEnv(gymnasium.vector.VectorEnv):
@@ -136,11 +177,12 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
             episode. "Disabled": only `reset(options={"reset_mask": mask})` begins episodes, with a bool array
             (num_envs,).
 
-    The other arguments are those of `RobodynEnv`. One generator, `np_random`, serves all environments: a seed gives the
-    same episodes for the same number of environments. Functions get read-only arrays.
+    The other arguments are those of `RobodynEnv`; the mode "human" shows the first environment. One generator,
+    `np_random`, serves all environments: a seed gives the same episodes for the same number of environments. Functions
+    get read-only arrays.
     """
 
-    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+    metadata: dict[str, Any] = {"render_modes": [*MODES], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
     def __init__(
         self,
@@ -151,6 +193,8 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
         terminated: Callable[..., Any] | None = None,
         reset: Callable[..., Any] | None = None,
         observation: Callable[..., Any] | None = None,
+        update: Callable[..., Any] | None = None,
+        randomize: Callable[..., Any] | None = None,
         observation_space: Any = None,
         dt: float = 0.01,
         substeps: int = 1,
@@ -162,6 +206,7 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
         kd: Any = None,
         limits: Sequence[str] | None = None,
         max_episode_steps: int | None = None,
+        render_mode: str | None = None,
         autoreset_mode: Any = AutoresetMode.NEXT_STEP,
     ) -> None:
         self.num_envs = count("num_envs", num_envs, 1, _MOST_ENVS)
@@ -170,15 +215,18 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
         except Exception:  # a foreign object may raise anything when it is compared
             allowed = ", ".join(repr(mode.value) for mode in AutoresetMode)
             raise ArgumentError(f"autoreset_mode: got {brief(autoreset_mode)}; allowed: {allowed}") from None
-        self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
         self.task = Task(
-            dyn, reward, terminated, reset, observation, dt, substeps, integrator, actuation, joints, effort, kp, kd,
-            limits, max_episode_steps,
+            dyn, reward, terminated, reset, observation, update, randomize, dt, substeps, integrator, actuation,
+            joints, effort, kp, kd, limits, max_episode_steps,
         )  # fmt: skip
         self.single_observation_space, self.single_action_space = _spaces(self.task, observation_space)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._renderer = Renderer(self.task, render_mode)
+        self.render_mode = render_mode
+        self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode, "render_fps": self._renderer.fps}
         self._states: States | None = None
+        self.parameters: Parameters = {}
         self._steps = np.zeros(self.num_envs, np.int64)
         self._ended = np.zeros(self.num_envs, np.bool_)
 
@@ -191,6 +239,7 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
         super().reset(seed=seed)
         mask = _mask(options, self.num_envs)
         if mask is None or mask.all():
+            self.parameters = self.task.parameters(self.np_random, self.num_envs)
             self._states = _fixed(self.task.start(self.np_random, self.num_envs))
             self._steps[:], self._ended[:] = 0, False
         elif self._states is None:
@@ -198,8 +247,9 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
                 "options['reset_mask']: leaves out environments that have not begun; wanted all at first"
             )
         else:
-            self._states = self._begun_anew(self._states, mask)
+            self._states = _fixed(self._begun_anew(self._states, mask))
             self._ended[mask] = False
+        self._renderer.follow(self._states)
         return _seen(self.task, self._states), {}
 
     def step(self, actions: Any) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
@@ -216,7 +266,7 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
                 "reset(options={'reset_mask': mask})"
             )
         taken = self.task.action(actions, self.num_envs, ended)
-        q, qd, lost = self.task.advance(self._states[0], self._states[1], taken)
+        q, qd, lost = self.task.advance(self._states, self.parameters, taken)
         states: States = (q, qd, *self._states[2:])
         self._steps += 1
         if any_ended:
@@ -224,6 +274,7 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
         states = _fixed(states)
         rewards, terminations = self.task.judged(states, taken)
         terminations |= lost
+        states = self._updated(states, taken, ended)
         max_steps = self.task.max_episode_steps
         truncations = np.zeros(self.num_envs, np.bool_) if max_steps is None else self._steps >= max_steps
         if any_ended:
@@ -247,12 +298,45 @@ class RobodynVectorEnv(gymnasium.vector.VectorEnv):
         elif lost.any():
             infos = {"diverged": lost, "_diverged": lost.copy()}
         self._states, self._ended = states, ended
+        self._renderer.follow(states)
         return seen, rewards, terminations, truncations, infos
 
+    @property
+    def states(self) -> States | None:
+        """The states: q (num_envs, nq), qd (num_envs, nv), and goals (num_envs, k) if there are any. Read-only; None
+        before the first reset."""
+        return self._states
+
+    @property
+    def view(self) -> Any:
+        """As of `RobodynEnv`, of the first environment."""
+        return self._renderer.view
+
+    def render(self) -> tuple[Array, ...] | None:
+        """A picture of each environment in the mode "rgb_array"; None in other modes."""
+        if self._states is None:
+            raise gymnasium.error.ResetNeeded("reset has not been called")
+        return self._renderer.pictures(self._states, self.parameters)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close the view."""
+        self._renderer.close()
+
+    def _updated(self, states: States, taken: Array, begun: Array) -> States:
+        """The states with the goals of the next step, except of episodes that have begun in this one."""
+        after = self.task.updated(states, taken)
+        if begun.any() and after is not states:
+            after = (*states[:2], np.where(begun[:, None], states[2], after[2]))
+        return _fixed(after)
+
     def _begun_anew(self, states: States, mask: Array) -> States:
-        """The states with new initial states where the mask is True; step counts of these episodes become 0."""
+        """The states with new initial states where the mask is True. These episodes get new parameters, too, and their
+        counts of steps become 0."""
         self._steps[mask] = 0
-        initial = self.task.start(self.np_random, int(mask.sum()))
+        n = int(mask.sum())
+        for name, rows in self.task.parameters(self.np_random, n).items():
+            self.parameters[name][mask] = rows
+        initial = self.task.start(self.np_random, n)
         arrays = [each.copy() for each in states]
         for array, rows in zip(arrays, initial, strict=True):
             if array.shape[1] != rows.shape[1]:

@@ -10,9 +10,12 @@ import numpy as np
 
 from robodyn.api.dynamics import Dynamics
 from robodyn.api.motion.equations import Equations
+from robodyn.api.motion.policy import Policy
 from robodyn.api.motion.robot import dynamics_of
+from robodyn.api.motion.rollout import advanced
 from robodyn.api.motion.step_spec import chosen_step, limits_kept
 from robodyn.api.motion.unused import warn_of_unused_forces
+from robodyn.api.queries.contacts import OF_CONTACTS, warn_of_rows
 from robodyn.core.findings import listed
 from robodyn.core.integrators import INTEGRATORS
 from robodyn.core.joints import KINDS
@@ -41,8 +44,15 @@ _ROUNDS = 3
 _FARTHEST = 1e16
 """Squared norm, (1e8 m, rad or their rates)^2, beyond which a state has diverged and functions of it would overflow."""
 
+PARAMETERS = ("f_ext", "inertia", "armature", "damping", "friction", "gravity")
+"""Arguments of `Dynamics.step` that may differ between episodes; with contacts those of `OF_CONTACTS`, too."""
+_GAINS = ("kp", "kd")
+"""The same of drives to positions."""
+
 States = tuple[Array, ...]
 """q (n, nq), qd (n, nv), and the goal (n, k) if the task has one."""
+Parameters = dict[str, Array]
+"""Arguments of `Dynamics.step` by name, (n, ...)."""
 
 
 class Task:
@@ -55,6 +65,8 @@ class Task:
         terminated: Callable[..., Any] | None,
         reset: Callable[..., Any] | None,
         observation: Callable[..., Any] | None,
+        update: Callable[..., Any] | None,
+        randomize: Callable[..., Any] | None,
         dt: float,
         substeps: int,
         integrator: str,
@@ -71,6 +83,7 @@ class Task:
         forces = ("damping",) if rows else ("damping", "friction")
         robot = dynamics_of(dyn, "a Gymnasium environment", "obeyed", joint_forces=forces)
         functions = {"reward": reward, "terminated": terminated, "reset": reset, "observation": observation}
+        functions |= {"update": update, "randomize": randomize}
         for name, function in functions.items():
             if not callable(function) and not (function is None and name != "reward"):
                 raise ArgumentError(f"{name}: got {brief(function)}; wanted a function of states")
@@ -83,6 +96,7 @@ class Task:
         self._equations = Equations(self.dyn.variant(contacts=()) if self._contacts else self.dyn)
         self._equations.require_anchored("a Gymnasium environment")
         self.reward, self.terminated, self._reset, self._observation = reward, terminated, reset, observation
+        self._update, self._randomize = update, randomize
         self._middle = self.model.neutral() if reset is not None else self._first()
         seconds = finite_real(dt)
         if seconds is None or seconds <= 0.0:
@@ -95,16 +109,20 @@ class Task:
         default_limits = ("effort",) if self.actuation == "position" and not self._contacts else ()
         self.integrator = one_of("integrator", integrator, tuple(INTEGRATORS))
         self.limits = limits_kept(default_limits if limits is None else limits, self.integrator)
-        # Raises if it does not support the constraints, or the contacts.
-        chosen_step(self.dyn, ("tau",), self.integrator, self.limits, contacts=self._contacts)
         max_steps = max_episode_steps
         self.max_episode_steps = None if max_steps is None else count("max_episode_steps", max_steps, 1, 1 << 62)
         self.joints, self._v = self._driven(joints)
         self.effort = self._effort(effort)
-        self._kp, self._kd = (self._gain(name, gain) for name, gain in (("kp", kp), ("kd", kd)))
+        self._kp, self._kd = (self._gain(name, gain) for name, gain in zip(_GAINS, (kp, kd), strict=True))
         if self.actuation == "position":
             self._q = self._coordinates()
         self.low, self.high = self._bounds()
+        # One draw shows which parameters there are. Its generator is separate, so seeds are not affected.
+        self._drawn = tuple(self.parameters(np.random.default_rng(0), 1))
+        # Raises if the integrator does not support the constraints, the contacts, or a parameter.
+        given = tuple("dV0" if name == "gravity" else name for name in self._drawn if name not in _GAINS)
+        chosen_step(self.dyn, ("tau", *given), self.integrator, self.limits, contacts=self._contacts)
+        self._told = False
         warn_of_unused_forces(robot, "a Gymnasium environment")
 
     # Actuation.
@@ -141,7 +159,7 @@ class Task:
         at = [np.arange(kinds[name][1], kinds[name][1] + kinds[name][2]) for name in names]
         return names, np.concatenate(at)
 
-    def _coordinates(self) -> Array:
+    def _coordinates(self) -> Array | slice:
         """Indices of the driven joints' coordinates. Raises for joints with several degrees of freedom."""
         model = self.model
         indices = []
@@ -151,12 +169,12 @@ class Task:
             if kind.nv != 1:
                 raise ArgumentError(f"joints: {quoted(name)} is {kind.name}; wanted joints of one degree of freedom")
             indices.append(int(model.q_source[model.q_start[i]]))
-        return np.array(indices, dtype=np.intp)
+        return _slice_of(np.array(indices, dtype=np.intp))
 
     def _effort(self, effort: Any) -> Array:
         """Effort limits (m,) of actuators."""
         if effort is None:
-            return np.array(self.model.effort_limit[self._v])
+            return self.model.effort_limit[self._v].astype(self.dyn.dtype)
         if self.actuation == "position":
             raise ArgumentError(
                 f"effort: got {brief(effort)}; wanted None: drives to positions keep to the model's limits"
@@ -167,7 +185,7 @@ class Task:
         return numbers
 
     def _gain(self, name: str, gain: Any) -> Array | None:
-        """A gain (nv,) of the drives, zero for joints without drives."""
+        """A gain (m,) of the drives."""
         if self.actuation != "position":
             if gain is not None:
                 raise ArgumentError(f"{name}: got {brief(gain)}; wanted None where actuation is {self.actuation!r}")
@@ -178,9 +196,7 @@ class Task:
                 f"{name}: not given, and actuation is 'position'; wanted the {drive} of drives: a number >= 0, or one "
                 f"for each of {self._v.size} degrees of freedom"
             )
-        gains = np.zeros(self.model.nv)
-        gains[self._v] = self._numbers(name, gain)
-        return gains
+        return self._numbers(name, gain)
 
     def _numbers(self, name: str, given: Any) -> Array:
         """Check (m,) numbers of at least 0, or one number for all."""
@@ -188,20 +204,21 @@ class Task:
         if numbers.shape not in ((), self._v.shape) or not (numbers >= 0.0).all():
             wanted = f"wanted a number >= 0, or one for each of {self._v.size} degrees of freedom"
             raise ArgumentError(f"{name}: got {brief(given)}; {wanted}")
-        return np.broadcast_to(numbers, self._v.shape).copy()
+        return np.broadcast_to(numbers, self._v.shape).astype(self.dyn.dtype)
 
     def _bounds(self) -> tuple[Array, Array]:
         """Lower and upper bounds (m,) of an action."""
         if self.actuation == "position":
             lower, upper = self.model.lower[self._q], self.model.upper[self._q]
-            return np.array(lower), np.array(upper)
+            return lower.astype(self.dyn.dtype), upper.astype(self.dyn.dtype)
         if self.actuation == "normalized":
             if not np.isfinite(self.effort).all():
                 names = [quoted(self.model.velocity_names[v]) for v in self._v[~np.isfinite(self.effort)].tolist()]
                 raise ArgumentError(
                     f"effort: {listed(names)} have no limit, and actuation is 'normalized'; give effort="
                 )
-            return -np.ones(self._v.size), np.ones(self._v.size)
+            ones = np.ones(self._v.size, self.dyn.dtype)
+            return -ones, ones
         return -self.effort, self.effort
 
     # Episodes.
@@ -213,7 +230,7 @@ class Task:
             ArgumentError: wrong shape or type.
             NumericalError: NaN.
         """
-        array = real_array("action", action, (self._v.size,), np.float64)
+        array = real_array("action", action, (self._v.size,), self.dyn.dtype)
         if array.shape[:-1] not in ((n,), ()) or (array.ndim == 1 and n != 1):
             raise ArgumentError(f"action: got shape {array.shape}; wanted {(n, self._v.size)}")
         array = array.reshape(n, self._v.size)
@@ -224,38 +241,99 @@ class Task:
             raise NumericalError(f"action: NaN {rows_named(bad, 1)}; wanted numbers")
         return np.clip(array, self.low, self.high)
 
-    def advance(self, q: Array, qd: Array, action: Array) -> tuple[Array, Array, Array]:
+    def advance(self, states: States, parameters: Parameters, action: Array) -> tuple[Array, Array, Array]:
         """States (n, ...) after an action, and which have diverged; diverged states keep their previous values."""
-        options: dict[str, Any] = {"limits": self.limits, "integrator": self.integrator}
-        tau = np.zeros((len(q), self.model.nv), self.dyn.dtype)
-        if self.actuation == "position" and not self._contacts:
-            target = q.copy()
-            target[:, self._q] = action
-            options |= {"kp": self._kp, "kd": self._kd, "q_des": target}
-        elif self.actuation != "position":
-            tau[:, self._v] = action * self.effort if self.actuation == "normalized" else action
-        after = q, qd
-        for _ in range(self.substeps):
-            if self.actuation == "position" and self._contacts:
-                tau[:, self._v] = self._drive(*after, action)
-            after = self.dyn.step(*after, tau, self.dt / self.substeps, **options)
-        q1, qd1 = after
+        q, qd, *_ = states
+        given: dict[str, Any] = {name: array for name, array in parameters.items() if name not in _GAINS}
+        policy = None
+        if self.actuation != "position":
+            given["tau"] = np.zeros((len(q), self.model.nv), self.dyn.dtype)
+            given["tau"][:, self._v] = action * self.effort if self.actuation == "normalized" else action
+        elif self._contacts:  # steps with contacts have no drives of their own
+            policy = self._drives(parameters, action)
+        else:
+            given["q_des"] = q.copy()
+            given["q_des"][:, self._q] = action
+            for name in _GAINS:
+                gains = self._gains(name, parameters)
+                given[name] = np.zeros((*gains.shape[:-1], self.model.nv), self.dyn.dtype)
+                given[name][..., self._v] = gains
+        q1, qd1, lost = self._steps((q, qd), given, policy)
         with np.errstate(all="ignore"):
-            within = (np.einsum("ij,ij->i", q1, q1) <= _FARTHEST) & (np.einsum("ij,ij->i", qd1, qd1) <= _FARTHEST)
+            lost |= ~(np.einsum("ij,ij->i", q1, q1) <= _FARTHEST) | ~(np.einsum("ij,ij->i", qd1, qd1) <= _FARTHEST)
             if self._equations.constrained:
-                within &= self._equations.near(q1)
-        lost = ~within  # NaN, too
+                lost |= ~self._equations.near(q1)
         if lost.any():
             q1, qd1 = np.where(lost[:, None], q, q1), np.where(lost[:, None], qd, qd1)
         return q1, qd1, lost
 
-    def _drive(self, q: Array, qd: Array, action: Array) -> Array:
-        """Forces (n, m) of drives to positions, within effort limits."""
-        assert self._kp is not None and self._kd is not None
-        v = self._v
-        forces = self._kp[v] * (action - q[:, self._q]) - self._kd[v] * qd[:, v]
-        drives: Array = np.clip(forces, -self.effort, self.effort)
-        return drives
+    def _steps(
+        self, state: tuple[Array, Array], given: dict[str, Any], policy: Policy | None
+    ) -> tuple[Array, Array, Array]:
+        """States after `dt`, and which have diverged."""
+        each, options = self.dt / self.substeps, {"limits": self.limits, "integrator": self.integrator, **given}
+        if not self._contacts:
+            for _ in range(self.substeps):
+                state = self.dyn.step(*state, dt=each, **options)
+            return *state, np.zeros(len(state[0]), np.bool_)
+        # One rollout prepares all substeps, and diverged states need no warning: they end episodes.
+        q, qd, lost, converged = advanced(
+            self.dyn, state, each, self.substeps, self.integrator, given, self.limits, policy
+        )
+        if not (self._told or converged.all()):
+            self._told = True
+            assert self.model.contacts is not None
+            warn_of_rows("an environment (said once)", ~converged, (len(q),), self.model.contacts)
+        return q, qd, lost
+
+    def _drives(self, parameters: Parameters, action: Array) -> Policy:
+        """The policy of drives to positions, within effort limits."""
+        kp, kd = (self._gains(name, parameters) for name in _GAINS)
+        tau = np.zeros((len(action), self.model.nv), self.dyn.dtype)
+        v = _slice_of(self._v)
+
+        def policy(t: float, q: Array, qd: Array) -> Array:
+            forces = action - q[:, self._q]
+            forces *= kp
+            forces -= kd * qd[:, v]
+            tau[:, v] = np.clip(forces, -self.effort, self.effort, out=forces)
+            return tau
+
+        return policy
+
+    def _gains(self, name: str, parameters: Parameters) -> Array:
+        """A gain of the drives, (n, m) or (m,)."""
+        gains = self._kp if name == "kp" else self._kd
+        assert gains is not None
+        return parameters.get(name, gains)
+
+    def parameters(self, rng: np.random.Generator, n: int) -> Parameters:
+        """What the user's function draws for n episodes.
+
+        Raises:
+            ArgumentError, NumericalError: it does not return arrays of n finite rows of known names.
+        """
+        if self._randomize is None:
+            return {}
+        known = (*PARAMETERS, *(OF_CONTACTS if self._contacts else ()))
+        known += _GAINS if self.actuation == "position" else ()
+        returned = self._randomize(rng, n)
+        if not strict_types.is_a(returned, dict):
+            raise ArgumentError(f"randomize: returned {brief(returned)}; wanted a dict of arrays")
+        drawn = {one_of("a key that randomize returned", name, known): value for name, value in dict.items(returned)}
+        if self.__dict__.get("_drawn", tuple(drawn)) != tuple(drawn):
+            raise ArgumentError(f"randomize: returned keys {[*drawn]}; wanted {[*self._drawn]}, as before")
+        arrays = {}
+        for key, value in drawn.items():
+            name, shape = f"randomize's {key}", (self._v.size,) if key in _GAINS else self.dyn.argument_shapes[key]
+            array = real_array(name, value, shape, self.dyn.dtype)
+            if array.shape != (n, *shape):
+                raise ArgumentError(f"{name}: got shape {array.shape}; wanted {(n, *shape)}")
+            require_finite(name, array, 1)
+            if key not in ("f_ext", "inertia", "gravity", "ground_pose") and (array < 0.0).any():
+                raise ArgumentError(f"{name}: got {brief(float(array.min()))}; wanted numbers of at least 0")
+            arrays[key] = array.copy()
+        return arrays
 
     def start(self, rng: np.random.Generator, n: int) -> States:
         """Initial states of n episodes.
@@ -284,7 +362,7 @@ class Task:
                 raise ArgumentError(f"reset's q: {off}; wanted states on the constraints, as model.assemble finds")
             arrays = [*self._equations.held(*arrays)]
         if len(members) == 3:
-            goal = real_array("reset's goal", members[2], (), np.float64)
+            goal = real_array("reset's goal", members[2], (), self.dyn.dtype)
             if goal.ndim != 2 or len(goal) != n:
                 raise ArgumentError(f"reset's goal: got shape {goal.shape}; wanted ({n}, ...) with two axes")
             require_finite("reset's goal", goal, 1)
@@ -318,6 +396,23 @@ class Task:
         q[lost], qd[lost] = self._middle, 0.0
         return q, qd
 
+    def updated(self, states: States, action: Array) -> States:
+        """The states with the goals of the next step.
+
+        Raises:
+            ArgumentError, NumericalError: the user's function returns something else, or there are no goals.
+        """
+        if self._update is None:
+            return states
+        if len(states) < 3:
+            raise ArgumentError("update: got a function; wanted None, as reset returns no goal")
+        q, qd, goal = states
+        array = real_array("update", self._update(q, qd, action, goal), (), self.dyn.dtype)
+        if array.shape != goal.shape:
+            raise ArgumentError(f"update: returned shape {array.shape}; wanted {goal.shape}, as goals have")
+        require_finite("update", array, 1)
+        return q, qd, array.copy()
+
     def observe(self, states: States) -> Array:
         """Observations (n, k): q, qd and the goal, or the user's function of these."""
         if self._observation is None:
@@ -345,3 +440,9 @@ class Task:
             if ends.shape != (n,) or ends.dtype != np.bool_:
                 raise ArgumentError(f"terminated: returned {ends.dtype} of shape {ends.shape}; wanted bool ({n},)")
         return reward, ends.copy()
+
+
+def _slice_of(indices: Array) -> Array | slice:
+    """Indices as a slice if they follow one another, which selects without copying."""
+    first, n = int(indices[0]), len(indices)
+    return slice(first, first + n) if (indices == np.arange(first, first + n)).all() else indices

@@ -13,6 +13,7 @@ from robodyn.algorithms.tasks import (
     STEP_INPUTS,
     Configuration,
     Derivative,
+    Iterations,
     Jvp,
     LikeInput,
     Product,
@@ -591,7 +592,7 @@ class _Tracer:
 
 _TRACERS: dict[type, Callable[[_Tracer, Any, NamedScalars], NamedScalars]] = {
     Algorithm: lambda tracer, task, given: tracer.algorithm(task, given, tracer.link),
-    ScalarTask: _Tracer._scalar_task,
+    **dict.fromkeys((ScalarTask, Iterations), _Tracer._scalar_task),
     Step: _Tracer._step,
     StepPart: lambda tracer, task, given: stepped_in_part(tracer.model, task, given),
     StepGradient: _Tracer._step_gradient,

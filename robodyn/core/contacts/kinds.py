@@ -27,8 +27,11 @@ Cone: TypeAlias = Literal["pyramidal", "elliptic"]
 CONES: tuple[Cone, ...] = ("pyramidal", "elliptic")
 SOLREF: Pair = (0.02, 1.0)
 SOLIMP: Solimp = (0.9, 0.95, 0.001, 0.5, 2.0)
+TORSIONAL, ROLLING = 0.005, 0.0001
 """MuJoCo's defaults."""
-_LEAST_FRICTION = 1e-5
+CONDIMS = (1, 3, 4, 6)
+LEAST_FRICTION = 1e-5
+"""The least coefficient of friction, as of MuJoCo."""
 _MOST_SELECTIONS = 40_000
 """Most selections of heights of a contact: rows times columns times those near a shape, roughly."""
 MOST_POWER = 16
@@ -46,6 +49,7 @@ SLOTS = {
     ("height field", "capsule"): 3,
     ("sphere", "sphere"): 1,
     ("sphere", "capsule"): 1,
+    ("sphere", "cylinder"): 1,
     ("sphere", "box"): 1,
     ("capsule", "capsule"): 2,
     ("capsule", "box"): 2,
@@ -75,10 +79,14 @@ class Softness:
         dmin, dmax, middle = (min(max(x, _LEAST), _MOST) for x in (dmin, dmax, middle))
         return dmin, dmax, width, middle, power
 
-    def gains(self, dt: float, refsafe: bool, solref: Pair | None = None) -> Pair:
-        """Stiffness K and damping B of the row, for time steps of dt in s. `solref`: instead of its own."""
+    def gains(self, dt: Any, refsafe: bool, solref: Pair | None = None) -> tuple[Any, Any]:
+        """Stiffness K and damping B of the row, for time steps of dt in s, a number or a scalar. `solref`: instead
+        of its own."""
         time, ratio = self.solref if solref is None else solref
         dmax = self.impedance[1]
+        if time > 0.0 and refsafe and not isinstance(dt, float):
+            rate = 1.0 / (dmax * np.maximum(2.0 * dt, time))
+            return rate * rate * (1.0 / ratio**2), 2.0 * rate
         if time > 0.0:
             time = max(time, 2.0 * dt) if refsafe else time
             with np.errstate(all="ignore"):  # infinite or zero where numbers are extreme
@@ -98,14 +106,16 @@ class Contact:
         solref, solimp: softness, as in MuJoCo: `solref` (time constant in s, damping ratio) or (-stiffness, -damping),
             `solimp` (dmin, dmax, width in m, midpoint, power).
         margin: distance below which the contact acts, m. The force is zero farther apart.
-        condim: 3, or 1 without friction.
-        solreffriction: `solref` of the tangents of an elliptic cone, None: as `solref`.
+        condim: 3, or 1 without friction, 4 with friction against turning about the normal, 6 also against rolling.
+        torsional: coefficient of friction against turning about the normal, m, of condim 4 and 6; at least 1e-5.
+        rolling: likewise against rolling, about both tangents, or two, of condim 6.
+        solreffriction: `solref` of the other rows than the normal's of an elliptic cone, None: as `solref`.
         invweight: inverse mass of both bodies at the point, 1/kg, which scales the softness. None: it is computed at
             the neutral configuration, as MuJoCo does.
 
     Raises:
         ArgumentError: numbers out of these ranges, or no shapes.
-        UnavailableError: no such contact yet: other pairs of kinds, condim 4 or 6.
+        UnavailableError: no such contact yet: other pairs of kinds.
         NumericalError: NaN or infinity.
     """
 
@@ -116,6 +126,8 @@ class Contact:
     solimp: Solimp
     margin: float
     condim: int
+    torsional: float
+    rolling: Pair
     solreffriction: Pair | None
     invweight: float | None
 
@@ -130,6 +142,8 @@ class Contact:
         condim: int = 3,
         solreffriction: Any = None,
         invweight: float | None = None,
+        torsional: float = TORSIONAL,
+        rolling: Any = ROLLING,
     ) -> None:
         for name, shape in (("first", first), ("second", second)):
             if type(shape) not in (*KINDS, HeightField):
@@ -141,9 +155,10 @@ class Contact:
             raise UnavailableError(f"Contact: {got}; wanted one of the pairs that have contacts: {known}")
         if HeightField in (type(first), type(second)):
             _require_few_heights(*((first, second) if type(first) is HeightField else (second, first)), margin)
-        if count("Contact.condim", condim, 1, 6) not in (1, 3):
-            raise UnavailableError(f"Contact.condim: got {condim}; wanted 3, or 1 without friction")
+        if count("Contact.condim", condim, 1, 6) not in CONDIMS:
+            raise ArgumentError(f"Contact.condim: got {condim}; wanted one of {', '.join(map(str, CONDIMS))}")
         numbers = {"friction": friction, "solref": solref, "solimp": solimp, "margin": margin}
+        numbers |= {"torsional": torsional, "rolling": rolling}
         numbers |= {"solreffriction": solreffriction, "invweight": invweight}
         values = {"first": first, "second": second, "condim": int(condim), **numbers}
         values |= checked_softness("Contact", numbers)
@@ -156,14 +171,22 @@ class ContactPair(Softness):
     """A contact of a model.
 
     `first`, `second`: its shapes, as geometries for collisions; their link is "" for the world. `friction`: along both
-    tangents. `solreffriction`: of the tangents, or None. `condim`: 1 or 3.
+    tangents. `torsional`, `rolling`: against turning about the normal and the tangents, m. `solreffriction`: of all
+    rows but the normal's, or None. `condim`: 1, 3, 4 or 6.
     """
 
     first: Geometry = field(default=None)  # type: ignore[assignment]
     second: Geometry = field(default=None)  # type: ignore[assignment]
     friction: Pair = (1.0, 1.0)
+    torsional: float = TORSIONAL
+    rolling: Pair = (ROLLING, ROLLING)
     solreffriction: Pair | None = None
     condim: int = 3
+
+    @property
+    def turning(self) -> tuple[float, ...]:
+        """Coefficients of friction against turning that it has, about the normal and the tangents, m."""
+        return (self.torsional, *self.rolling)[: max(self.condim - 3, 0)]
 
     @property
     def kinds(self) -> tuple[str, str]:
@@ -313,8 +336,11 @@ def checked_softness(what: str, given: Mapping[str, Any]) -> dict[str, Any]:
         "solimp": _solimp(f"{what}.solimp", given["solimp"]),
         "margin": _not_negative(f"{what}.margin", given["margin"]),
     }
-    if "friction" in given:
-        found["friction"] = _friction(given["friction"])
+    for name in ("friction", "rolling"):
+        if name in given:
+            found[name] = _friction(f"{what}.{name}", given[name])
+    if "torsional" in given:
+        found["torsional"] = max(_not_negative(f"{what}.torsional", given["torsional"]), LEAST_FRICTION)
     if given.get("solreffriction") is not None:
         found["solreffriction"] = _solref(f"{what}.solreffriction", given["solreffriction"])
     for name in ("invweight", "rotational"):
@@ -323,11 +349,11 @@ def checked_softness(what: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _friction(given: Any) -> Pair:
+def _friction(name: str, given: Any) -> Pair:
     members = strict_types.members(given) if strict_types.is_a(given, tuple, list) else (given, given)
     if len(members) != 2:
-        raise ArgumentError(f"Contact.friction: got {brief(given)}; wanted a number, or two, along both tangents")
-    one, other = (max(_not_negative("Contact.friction", each), _LEAST_FRICTION) for each in members)
+        raise ArgumentError(f"{name}: got {brief(given)}; wanted a number, or two, one for each tangent")
+    one, other = (max(_not_negative(name, each), LEAST_FRICTION) for each in members)
     return one, other
 
 

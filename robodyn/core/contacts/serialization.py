@@ -8,6 +8,7 @@ from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
 from robodyn.core.contacts.kinds import (
+    CONDIMS,
     SLOTS,
     ContactPair,
     Contacts,
@@ -41,7 +42,7 @@ def contacts_of(given: Any, geometry: Callable[[Any], Geometry]) -> Contacts:
     for each in given["pairs"]:
         _require_fields(ContactPair, each)
         pair = _row(ContactPair, {**each, "first": geometry(each["first"]), "second": geometry(each["second"])})
-        if pair.kinds not in SLOTS or pair.condim not in (1, 3):
+        if pair.kinds not in SLOTS or pair.condim not in CONDIMS:
             raise ArgumentError(f"it holds a contact of {brief(pair.kinds)} with condim {brief(pair.condim)}")
         pairs.append(pair)
     rows = {name: tuple(_row(JointRow, each) for each in given[name]) for name in ("limits", "dry_friction")}

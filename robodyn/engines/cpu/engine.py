@@ -15,6 +15,7 @@ import numpy as np
 from robodyn.algorithms.called_steps import AroundStep, CalledStep
 from robodyn.algorithms.distances.tasks import OBSTACLES
 from robodyn.algorithms.tasks import (
+    Repeated,
     ScalarTask,
     Step,
     StepGradient,
@@ -39,6 +40,7 @@ from robodyn.engines.cpu.native.entry import BETTER, Argument, Entry
 from robodyn.engines.cpu.native.layout import layout_is_known
 from robodyn.engines.cpu.parts.code import CALL_WORDS
 from robodyn.engines.cpu.parts.plan import Plan, Planner
+from robodyn.engines.cpu.repeated import Again, RepeatedProgram, repeated_kernel
 from robodyn.engines.cpu.request import Request
 from robodyn.engines.cpu.threads.pool import BETTER_POOLS, Pool, begin_pool, default_threads, shared_pool
 from robodyn.engines.cpu.time_loop import Call, LoopTable, TimeLoop, step_in_parts, whole_step
@@ -105,7 +107,8 @@ class CpuEngine(Engine):
         self._scratch: Scratch | None = None
         self._steps: dict[tuple[Step, tuple[str, ...]], tuple[Kernel, ...]] = {}
         self._marches: dict[tuple[Step, tuple[str, ...], bool], TimeLoop] = {}
-        self._task_loops: dict[tuple[Traceable | AroundStep, tuple[str, ...], bool], TimeLoop] = {}
+        self._task_loops: dict[tuple[Traceable | AroundStep | Repeated, tuple[str, ...], bool], TimeLoop] = {}
+        self._again: dict[tuple[Any, ...], Again] = {}
         self._without: set[tuple[StraightLine | StepGradient, tuple[str, ...]]] = set()
 
     def request(self, algorithm: Traceable, base: tuple[str, ...] = (), link: int | None = None) -> Request:
@@ -126,7 +129,9 @@ class CpuEngine(Engine):
         """The kernel of an algorithm, compiled if necessary. `plan`: the kernel for a tree in parts."""
         key = _key(algorithm, base, link, plan)
         kernel = self._kernels.get(key) or self._kernels.get((*key, single))
-        if kernel is None:
+        if kernel is None and isinstance(algorithm, Repeated):
+            kernel = self._kernels[(*key, single)] = self._repeated(algorithm, base, single)
+        elif kernel is None:
             # Without a lock two threads may compile the same kernel, which wastes time only. A lock held during
             # compilation could stay locked for ever in a forked child.
             if self.threads > 1 and not (single and plan is None):
@@ -134,6 +139,16 @@ class CpuEngine(Engine):
             kernel = self.compiler.kernel(self.request(algorithm, base, link), single=single, plan=plan)
             self._kernels[key if kernel.alone is None else (*key, single)] = kernel
         return kernel
+
+    def _repeated(self, task: Repeated, base: tuple[str, ...], single: bool) -> Kernel:
+        """The kernel of iterations. Those that go on are compiled once, and not before a state needs them."""
+
+        def plain(of: Task) -> Kernel:
+            kernel = self.kernel(of, base, single=single)
+            return kernel.plain or kernel
+
+        again = self._again.setdefault((task.again, base, single), Again(lambda: plain(task.again)))
+        return repeated_kernel(self.compiler, task, plain(task.first), again, single)
 
     def _one_by_one(self, algorithm: Task, batch: int) -> bool:
         """True if states run one at a time: also small batches of large matrices over pairs of joints, or all if these
@@ -268,6 +283,18 @@ class CpuEngine(Engine):
             self._marches[key] = TimeLoop(self.compiler, calls, step.between)
         return self._marches[key].table(states, given, dt)
 
+    def repeat(self, task: Repeated, arrays: Mapping[str, Array], batch: int) -> bool:
+        """Take a step with contacts for each result of arrays (steps, B, ...), or (1, B, ...) if they are constant.
+        False if the engine has no program for the step."""
+        table, error = self.task_loop(task, arrays, batch), arrays[task.error]
+        if table is None:
+            return False
+        table.run(self.launch, len(error))
+        kernel = self.kernel(task, tuple(name for name in BASE if name in arrays), single=batch == 1)
+        if _wants_more(kernel, error):
+            table.run(self.launch, len(error))
+        return True
+
     def task_loop(self, task: Traceable | AroundStep, arrays: Mapping[str, Array], batch: int) -> LoopTable | None:
         """The arguments of a loop over calls of a task, in which a call may read what the one before wrote. None if the
         task is not one program.
@@ -314,6 +341,8 @@ class CpuEngine(Engine):
             return False
         if kernel is not None and batch:
             self._fill(kernel, task, inputs, outputs)
+            if isinstance(task, Repeated) and _wants_more(kernel, outputs[task.error]):
+                self._fill(kernel, task, inputs, outputs)
         return kernel is not None
 
     def bound(self, task: ScalarTask, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Bound | None:
@@ -435,15 +464,17 @@ class CpuEngine(Engine):
 
     def called(
         self,
-        task: CalledStep,
+        task: CalledStep | Repeated,
         arrays: Sequence[str],
         *,
         single: bool,
         check: bool | None,
-        nonnegative: Sequence[str],
-        defaults: Mapping[str, float],
+        nonnegative: Sequence[str] = (),
+        defaults: Mapping[str, float] | None = None,
+        fixed: Mapping[str, Array] | None = None,
+        damping: Array | None = None,
     ) -> Answers:
-        """The kernels of a built-in function that takes a step.
+        """The kernels of a built-in function that takes a step, or answers a query by iterations.
 
         Args:
             task: what it computes.
@@ -452,6 +483,8 @@ class CpuEngine(Engine):
             check: as of `Answers`.
             nonnegative: names of arrays whose numbers must be finite and at least 0.
             defaults: values of floats that calls do not give.
+            fixed: the same for arrays.
+            damping: damping (nv,) that is subtracted from tau; None if there is none.
 
         Raises:
             UnavailableError: the program does not compile, or it takes too many arrays.
@@ -465,22 +498,26 @@ class CpuEngine(Engine):
             Input(
                 arrays.index(name),
                 () if name == "dt" else shape,
-                default=defaults.get(name),
+                default=(defaults or {}).get(name),
                 positive=name == "dt",
                 nonnegative=name in nonnegative,
+                fixed=(fixed or {}).get(name),
             )
             for name, shape in shapes.items()
         ]
-        outputs = [output_shape(self.model, output) for output in task.outputs.values()]
-        known = [*shapes].index("inertia") if "inertia" in shapes else None
-        return self._answers(task.name, task.inputs, inputs, outputs, candidates, check, known)
+        outputs, names = [output_shape(self.model, output) for output in task.outputs.values()], [*shapes]
+        known, forces = names.index("inertia") if "inertia" in names else None, []
+        if damping is not None:
+            forces = [JointForce(names.index("tau"), names.index("qd"), damping, np.zeros_like(damping))]
+        return self._answers(task.name, task.inputs, inputs, outputs, candidates, check, known, forces)
 
     def stepping(
         self,
-        step: Step,
+        step: Step | Repeated,
         arrays: Sequence[str],
         dt: float,
         *,
+        single: bool,
         steps: int = 0,
         steady: Sequence[str] = (),
         nonnegative: Sequence[str] = (),
@@ -494,15 +531,19 @@ class CpuEngine(Engine):
             step: the step.
             arrays: names of the arrays, in order; q and qd are the first two.
             dt: its length in seconds.
+            single: True for one state, of which a step with contacts has other programs than batches.
             steps: number of steps, of which all states are results; 0: one step, of which the next state is.
             steady: names of arrays that have one value for all steps.
             nonnegative: names of arrays whose numbers must be at least 0.
         """
         base = tuple(name for name in BASE if name in arrays)
-        self._calls(step, base, single=False)
-        kernels = self._steps[step, base]
+        if isinstance(step, Repeated):
+            kernels: Sequence[Kernel] = (self.kernel(step, base, single=single),)
+        else:
+            self._calls(step, base, single=False)
+            kernels = [each for each in self._steps[step, base] if not each.constants]
         shapes = input_shapes(self.model, step, base)
-        if len(kernels) != 1 or kernels[0].constants or {*arrays, "dt"} != {*kernels[0].inputs}:
+        if len(kernels) != 1 or {*arrays, "dt"} != {*kernels[0].inputs}:
             return None
         inputs = [
             Input(len(arrays), (), default=dt)
@@ -522,8 +563,8 @@ class CpuEngine(Engine):
             self.dtype,
             inputs,
             outputs,
-            kernel,
-            kernel,
+            None if isinstance(step, Repeated) and single else kernel,
+            None if isinstance(step, Repeated) and not single else kernel,
             True,
             pool=pool,
             scratch=self._scratch_of,
@@ -762,6 +803,11 @@ def _nothing(*_: Any) -> None:
 
 def _no_built_in(name: str, arrays: Iterable[str]) -> UnavailableError:
     return UnavailableError(f"{name}: no built-in function for calls with {', '.join(arrays)}")
+
+
+def _wants_more(kernel: Kernel, error: Array) -> bool:
+    """Compile the iterations that go on if these errors need them. True if they were not there."""
+    return isinstance(kernel.keep, RepeatedProgram) and kernel.keep.wants_more(error)
 
 
 def _stride(kernel: Kernel) -> int:

@@ -357,7 +357,7 @@ class _Reader:
             soft = [key for key, usual in _SOFTNESS.items() if not np.array_equal(np.ravel(a[key][j]), usual)]
             if soft and not self._soft:
                 notes.gather("mjcf-softness", subject, f"{', '.join(soft)}: how soft its limit is, is not read")
-            if not self._starts_neutral(j):
+            if not self._starts_neutral(j) and not self._soft:
                 notes.gather("mjcf-initial-pose", subject, "where MuJoCo begins (qpos0) has no part in the model")
             if a["jnt_stiffness"][j] or a.any("jnt_stiffnesspoly", j):
                 notes.gather("mjcf-spring", subject, "a spring; give its force as tau")
@@ -422,11 +422,12 @@ class _Reader:
         return {name: values[order] for name, values in self._coefficients.items()}
 
     def with_configurations(self, model: Model, couplings: Mapping[str, Coupling]) -> Model:
-        """Adds MuJoCo's keyframes to the model. `couplings`: the resolved mimics of its joints."""
+        """Adds MuJoCo's keyframes, and with contacts where it begins. `couplings`: resolved mimics of the joints."""
         notes, starts = Notes(), dict(zip(self._joints, self._a["jnt_qposadr"].tolist(), strict=True))
         names = self._names("key", min(self._a.size("nkey"), MOST_KEYFRAMES))
-        keyframes = configurations(self._a, names, starts, model, couplings, notes)
-        if not names:
+        initial = self._soft and not all(map(self._starts_neutral, range(len(self._joints))))
+        keyframes = configurations(self._a, names, starts, model, couplings, notes, initial)
+        if not keyframes:
             return model
         return replace(model, configurations=keyframes, report=Report((*model.report, *notes.findings())))
 

@@ -25,6 +25,7 @@ from robodyn.core.contacts.kinds import (
     Solimp,
     ordered,
 )
+from robodyn.core.description import Finding
 from robodyn.core.findings import Notes, Report
 from robodyn.core.model import Model
 from robodyn.core.shapes import Shape, shape_of
@@ -32,7 +33,7 @@ from robodyn.internals.arguments import Array
 from robodyn.internals.errors import UnavailableError
 from robodyn.internals.messages import quoted
 from robodyn.io.builders.mjcf_equalities import equality_kinds
-from robodyn.io.builders.mjcf_geometries import primitive
+from robodyn.io.builders.mjcf_geometries import height_field, primitive
 from robodyn.io.builders.mjmodel import MjArrays
 from robodyn.io.editing.contacts import with_contacts
 
@@ -66,10 +67,11 @@ class Rows(NamedTuple):
 
 
 class _Parameters(NamedTuple):
-    """Parameters of a contact, with friction along both tangents. `gap`: widens detection only."""
+    """Parameters of a contact. `friction`: along both tangents, about the normal and both tangents. `gap`: widens
+    detection only."""
 
     condim: int
-    friction: Pair
+    friction: tuple[float, float, float, float, float]
     solref: Pair
     solimp: Solimp
     margin: float
@@ -91,6 +93,7 @@ def with_mjcf_contacts(model: Model, arrays: MjArrays, read: Rows, max_contacts:
     notes = Notes()
     reader.report(notes)
     findings = notes.findings()
+    differing = reader.differing()
     if findings and unsupported == "refuse":
         named = "; ".join(f"{each.element}: {each.message}" for each in findings[:_MOST_NAMED])
         more = f"; and {len(findings) - _MOST_NAMED} more" if len(findings) > _MOST_NAMED else ""
@@ -104,13 +107,15 @@ def with_mjcf_contacts(model: Model, arrays: MjArrays, read: Rows, max_contacts:
         model, contacts, cone, float(option.impratio), limits, friction, None, max_contacts,
         not reader.is_off("REFSAFE"), equalities,
     )  # fmt: skip
-    return replace(model, report=Report((*model.report, *findings))) if findings else model
+    every = (*model.report, *findings, *differing)
+    return replace(model, report=Report(every)) if len(every) > len(model.report) else model
 
 
 class _Reader:
     def __init__(self, arrays: MjArrays, read: Rows) -> None:
         self._a, self._read = arrays, read
         self._left_out: list[tuple[str, str]] = []
+        self._fields: list[str] = []
         self._kinds = [kind or "" for kind in primitive_kinds(arrays)]
         version = tuple(int(part) for part in arrays.mujoco.__version__.split(".")[:2])
         self._summed = version >= _SUMMED_SINCE
@@ -172,10 +177,6 @@ class _Reader:
         for g in (one, other):
             if a.any("geom_adhesion", g) or a.any("geom_surfacevel", g):
                 self._left_out.append((f"geom {self._named(g)}", "adhesion or surface velocity"))
-        if given.condim not in (1, 3):
-            self._left_out.append(
-                (subject, f"friction against turning (condim {given.condim}); condim 3 is in its place")
-            )
         if (given.margin or given.gap) and not self._summed:
             self._left_out.append((subject, "margins and gaps of a MuJoCo before 4.0"))
         kinds = self._kinds[one], self._kinds[other]
@@ -184,10 +185,17 @@ class _Reader:
             self._left_out.append((f"contacts of {words}", "there is no formula"))
             return None
         weight = float(a["body_invweight0"][bodies, 0].sum())
-        return Contact(
-            self._shape(other), self._shape(one), given.friction, given.solref, given.solimp, given.margin,
-            1 if given.condim == 1 else 3, given.solreffriction, weight,
-        )  # fmt: skip
+        try:
+            contact = Contact(
+                self._shape(other), self._shape(one), given.friction[:2], given.solref, given.solimp, given.margin,
+                given.condim, given.solreffriction, weight, given.friction[2], given.friction[3:],
+            )  # fmt: skip
+        except UnavailableError as error:  # a height field has too many heights near a shape
+            self._left_out.append((subject, str(error)))
+            return None
+        if _FIELD in kinds:
+            self._fields.append(subject)
+        return contact
 
     def _moves(self, bodies: Sequence[int]) -> bool:
         """True if one of the bodies moves. Bodies that are moved from outside stand still."""
@@ -196,7 +204,10 @@ class _Reader:
 
     def _shape(self, g: int) -> Shape:
         body = int(self._a["geom_bodyid"][g])
-        return shape_of(primitive(self._a, g, self._kinds[g], self._read.bodies[body] if body else ""))
+        link = self._read.bodies[body] if body else ""
+        if self._kinds[g] == _FIELD:
+            return height_field(self._a, g, link)
+        return shape_of(primitive(self._a, g, self._kinds[g], link))
 
     def _named(self, g: int) -> str:
         name = self._a.mujoco.mj_id2name(self._a.m, self._a.mujoco.mjtObj.mjOBJ_GEOM, g)
@@ -213,7 +224,7 @@ class _Reader:
             self._left_out.append((f"pair {p}", "adhesion"))
         return _Parameters(
             int(a["pair_dim"][p]),
-            (float(friction[0]), float(friction[1])),
+            tuple(map(float, friction)),  # type: ignore[arg-type]
             _solref(solref),
             self._solimp(f"pair_solimp[{p}]", a["pair_solimp"][p]),
             float(a["pair_margin"][p]),
@@ -228,7 +239,7 @@ class _Reader:
         first, second = a["geom_priority"][pair].tolist()
         if first != second:
             pair = [one if first > second else other]
-        friction, share = float(a["geom_friction"][pair, 0].max()), 1.0
+        (slide, spin, roll), share = a["geom_friction"][pair].max(axis=0).tolist(), 1.0
         if len(pair) == 2:
             weights = a["geom_solmix"][pair]
             small = weights < _TINY
@@ -238,7 +249,7 @@ class _Reader:
             mixed[0] = a["geom_solref"][pair].min(axis=0)
         return _Parameters(
             int(a["geom_condim"][pair].max()),
-            (friction, friction),
+            (slide, slide, spin, roll, roll),
             _solref(mixed[0]),
             self._solimp(f"geoms {self._named(one)} and {self._named(other)}", mixed[1]),
             margin,
@@ -318,7 +329,15 @@ class _Reader:
             power = nearest
         return dmin, dmax, max(width, 0.0), middle, power
 
-    # What is left out.
+    # What is left out or differs.
+
+    def differing(self) -> Sequence[Finding]:
+        """Findings about contacts that are read, and differ from MuJoCo's."""
+        notes = Notes()
+        for subject in self._fields:
+            message = "a height field touches at its nearest points; MuJoCo's are others"
+            notes.gather("mjcf-contact", subject, message, severity="info")
+        return notes.findings()
 
     def report(self, notes: Notes) -> None:
         """Findings about what contacts do not have."""
@@ -343,12 +362,14 @@ class _Reader:
 
 
 _SOLVER = ("solref", "solimp")
+_FIELD = "height field"
 
 
 def primitive_kinds(arrays: MjArrays) -> list[str | None]:
     """The kinds of all geoms that are shapes with formulas; None for others."""
     names = {kind for pair in SLOTS for kind in pair}
     types = {int(value): name[7:].lower() for name, value in arrays.mujoco.mjtGeom.__members__.items()}
+    types[int(arrays.mujoco.mjtGeom.mjGEOM_HFIELD)] = _FIELD
     kinds = [types.get(int(number)) for number in arrays["geom_type"].tolist()]
     return [kind if kind in names else None for kind in kinds]
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from robodyn.core.description import Geometry, Pose
 from robodyn.core.findings import Notes
+from robodyn.core.shapes import HeightField
 from robodyn.core.spatial import Transform, transpose
 from robodyn.internals.messages import quoted
 from robodyn.io.builders.axes import pose_transform
@@ -59,6 +60,21 @@ def primitive(arrays: MjArrays, g: int, kind: str, link: str) -> Geometry:
     pose = Pose(three(arrays["geom_pos"][g]), rotation(arrays["geom_quat"][g]))
     name = arrays.mujoco.mj_id2name(arrays.m, arrays.mujoco.mjtObj.mjOBJ_GEOM, g) or ""
     return Geometry(link, "collision", kind, pose, _size(arrays, g, kind), name=name)
+
+
+def height_field(arrays: MjArrays, g: int, link: str) -> HeightField:
+    """The terrain of a geom, on a link or "" for the world.
+
+    MuJoCo divides cells along the other diagonal. A field that is turned by 90 degrees is divided so.
+    """
+    k = int(arrays["geom_dataid"][g])
+    rows, columns, start = (int(arrays[f"hfield_{name}"][k]) for name in ("nrow", "ncol", "adr"))
+    x, y, height, _ = arrays["hfield_size"][k].tolist()
+    heights = height * np.array(arrays["hfield_data"][start : start + rows * columns], np.float64)
+    a, b, c, d, e, f, h, i, j = rotation(arrays["geom_quat"][g])
+    pose = Pose(three(arrays["geom_pos"][g]), (b, -a, c, e, -d, f, i, -h, j))
+    name = arrays.mujoco.mj_id2name(arrays.m, arrays.mujoco.mjtObj.mjOBJ_GEOM, g) or None
+    return HeightField(link or None, heights.reshape(rows, columns).T[::-1], (2.0 * y, 2.0 * x), pose, name)
 
 
 def _geom(arrays: MjArrays, g: int, kind: str, link: str, files: Mapping[str, MeshFile]) -> Geometry:

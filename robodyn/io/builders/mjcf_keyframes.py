@@ -17,6 +17,8 @@ from robodyn.io.builders.check_joints import Coupling
 from robodyn.io.builders.mjmodel import MjArrays
 from robodyn.io.conventions.converter import converter
 
+INITIAL = "qpos0"
+"""Name of the configuration in which MuJoCo begins."""
 MOST_KEYFRAMES = 10_000
 """Largest number of keyframes that are read."""
 _CLOSE = 1e-6
@@ -31,8 +33,9 @@ def configurations(
     model: Model,
     couplings: Mapping[str, Coupling],
     notes: Notes,
+    initial: bool,
 ) -> Configurations:
-    """Converts keyframes to configurations of a model.
+    """Converts keyframes, and where MuJoCo begins, to configurations of a model.
 
     Args:
         arrays: arrays of the mjModel.
@@ -41,18 +44,23 @@ def configurations(
         model: the model that was made from the mjModel.
         couplings: resolved mimics of the model's joints.
         notes: collects findings on omitted data.
+        initial: True to have `INITIAL` among the configurations, unless a keyframe has this name.
 
     Raises:
         LoadError: two keyframes have the same name.
     """
-    if not names:
+    keys, initial = names, initial and INITIAL not in names
+    if not (names or initial):
         return Configurations()
     if len(set(names)) < len(names):
         raise LoadError("the mjModel: keyframes have one name, as after an edit")
     if len(names) < arrays.size("nkey"):
         message = f"{arrays.size('nkey')} of them; the first {len(names)} are read"
         notes.gather("mjcf-keyframe", "keyframes", message, severity="warning")
-    qpos = np.array(arrays["key_qpos"][: len(names)], dtype=np.float64)
+    qpos = np.array(arrays["key_qpos"][: len(names)] if names else [], dtype=np.float64)
+    if initial:
+        first = np.array(arrays["qpos0"], dtype=np.float64)[None]
+        names, qpos = [*names, INITIAL], np.concatenate([qpos, first]) if names else first
     valid = np.asarray(np.isfinite(qpos).all(axis=1))
     for start in _quaternions(model, joints):
         valid = valid & (qpos[:, start : start + 4] != 0.0).any(axis=1)
@@ -65,7 +73,8 @@ def configurations(
     columns = [joints[name] + np.arange(sizes[name]) for name in state_converter.joint_names]
     q = state_converter.q_from(qpos[:, np.concatenate([np.empty(0, np.intp), *columns]).astype(np.intp)])
     _report_followers(kept, qpos, q, joints, model, couplings, notes)
-    _report_other_parts(arrays, names, notes)
+    if keys:
+        _report_other_parts(arrays, keys, notes)
     return Configurations(kept, q)
 
 

@@ -22,6 +22,7 @@ from robodyn.internals.arguments import Array, flag
 from robodyn.internals.cached import cached_property
 from robodyn.internals.errors import ArgumentError, SingularError, UnavailableError
 from robodyn.internals.messages import brief, quoted
+from robodyn.internals.tuning import MAX_TRACED_BODIES
 
 if TYPE_CHECKING:
     from robodyn.core.model import Model
@@ -48,6 +49,11 @@ def with_contacts(
     Readers of files give rows of joints as lists of `JointRow`, and of the model's constraints as `EqualityRows`. An
     `invweight` of None is computed.
     """
+    if model.n_bodies > MAX_TRACED_BODIES:
+        raise UnavailableError(
+            f"with_contacts: {quoted(model.name)} has {model.n_bodies} bodies; contacts and a robot are one program, "
+            f"wanted at most {MAX_TRACED_BODIES} bodies"
+        )
     options = checked_options(cone, impratio, refsafe, iterations, max_contacts)
     given = strict_types.members(contacts) if strict_types.is_a(contacts, list, tuple) else None
     if given is None or any(type(each) is not Contact for each in given):
@@ -108,6 +114,8 @@ def _pair(model: Model, k: int, contact: Contact, weights: _Weights) -> ContactP
         contact.first.geometry,
         contact.second.geometry,
         contact.friction,
+        contact.torsional,
+        contact.rolling,
         contact.solreffriction,
         contact.condim,
     )

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from robodyn.core.model import Model
 
 _FIELD = "height field"
-_TURNING = (0.005, 0.0001, 0.0001)
 """Friction against turning and rolling, which contacts here do not have."""
 
 
@@ -91,7 +90,7 @@ class MjcfContacts:
         for pair in self._contacts.pairs:
             if pair.first not in names or pair.second not in names:
                 continue
-            friction = values([*pair.friction, *_TURNING])
+            friction = values([*pair.friction, pair.torsional, *pair.rolling])
             tangents = f" solreffriction={values(pair.solreffriction)}" if pair.solreffriction is not None else ""
             margin = f" margin={values([pair.margin])}" if pair.margin else ""
             lines.append(

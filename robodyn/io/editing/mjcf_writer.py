@@ -287,6 +287,9 @@ class _Bodies:
         yield f"{indent}<body name={self._named(link.name)}{placed(pose)}>"
         if link.inertial is not None:
             yield f"{indent}  <inertial {self._inertial(link.name, link.inertial)}/>"
+        elif self._geoms.has(link.name) and joint is not None and joint.type == "fixed":
+            # Without it MuJoCo computes the softness of contacts at a place that is off by the body's own position.
+            yield f'{indent}  <inertial mass="0" diaginertia="0 0 0" pos="0 0 0"/>'
         yield from (f"{indent}  {part}" for part in (*self._sites.get(link.name, ()), *self._geoms.lines(link.name)))
         moving = joint is not None and joint.type != "fixed"
         if joint is None and self._robot.floating is not None:

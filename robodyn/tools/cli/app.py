@@ -532,7 +532,9 @@ def simulate(
     file: File,
     q: Q = None,
     qd: Qd = None,
-    keyframe: Annotated[str | None, typer.Option(metavar="NAME", help="Of MJCF, to begin with.")] = None,
+    keyframe: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of MJCF, to begin with; else where MuJoCo begins.")
+    ] = None,
     reading: Options = NONE,
     seconds: Annotated[float, typer.Option(min=0.0, metavar="S", help="Simulated time.")] = 1.0,
     dt: Annotated[float, typer.Option(min=1e-9, metavar="S", help="Time step.")] = 0.002,

@@ -15,6 +15,7 @@ from robodyn.core.tables import console, rollout_table
 from robodyn.internals.errors import ArgumentError
 from robodyn.internals.files import require_writable
 from robodyn.internals.messages import printable, quoted
+from robodyn.io.builders.mjcf_keyframes import INITIAL
 from robodyn.tools.cli.states import numbers
 
 _MJCF = (".xml", ".mjcf", ".mjb")
@@ -45,7 +46,9 @@ def simulate(load: Callable[[], Model], options: dict[str, Any]) -> bool:
     model = load()
     forces = [word.strip() for word in options["joint_forces"].split(",") if word.strip()]
     dyn = Dynamics(model, joint_forces=forces)
-    q = model.neutral() if options["q"] is None else np.array(numbers("--q", options["q"], model.coordinate_names))
+    q = model.configurations.get(INITIAL, model.neutral())
+    if options["q"] is not None:
+        q = np.array(numbers("--q", options["q"], model.coordinate_names))
     if options["keyframe"] is not None:
         if options["q"] is not None or options["keyframe"] not in model.configurations:
             known = ", ".join(map(quoted, model.configurations)) or "none"

@@ -68,7 +68,7 @@ def drawn(geometries: Sequence[Geometry], files: MeshFiles, said: Sequence[str] 
         if each.role == "collision" and each.link in seen:
             continue
         try:
-            result.shapes.append((each.link, _matrix(each), maker.made(each)))
+            result.shapes.append((each.link, matrix_of(each), maker.made(each)))
         except LoadError as error:
             result.left_out.append(f"link {quoted(each.link)}: {error}")
         except Exception as error:  # trimesh may raise anything for foreign files
@@ -112,7 +112,8 @@ class _Maker:
         return mesh if has_colours and each.color is None else _painted(mesh, each.color or _GREY)
 
 
-def _matrix(each: Geometry) -> Array:
+def matrix_of(each: Geometry) -> Array:
+    """The pose (4, 4) of a geometry on its link."""
     pose = np.eye(4)
     pose[:3, :3], pose[:3, 3] = np.reshape(each.pose.rotation, (3, 3)), each.pose.xyz
     return pose

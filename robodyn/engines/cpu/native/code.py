@@ -28,9 +28,9 @@ from robodyn.compile.loops.table import Argument
 from robodyn.engines.cpu.native.checks import checked
 from robodyn.engines.cpu.native.context import (
     FIXED,
-    MAX_CONSTANTS,
     MAX_INPUTS,
     MAX_OUTPUTS,
+    MAX_RECORDS,
     Context,
     Job,
     Known,
@@ -48,7 +48,6 @@ LEFT: Address = -1
 _UNREADABLE = -2
 """Returned instead of a number of rows: kernels cannot read an input."""
 _MAX_ARRAYS = MAX_INPUTS + MAX_OUTPUTS
-_MAX_RECORDS = _MAX_ARRAYS + MAX_CONSTANTS // 2
 _NEW_BYTES = STREAMED_BYTES // CROWD
 _LINE = 64
 _CONTIGUOUS = 1  # NPY_ARRAY_C_CONTIGUOUS
@@ -64,7 +63,7 @@ def answer(context: Array[Context], arrays: Array[Address], targets: Array[Addre
         arrays: arrays of the query, by their index.
         targets: address of the user's array for the result, or of their tuple; null without `out=`.
     """
-    table, given, moves = local(Argument, _MAX_RECORDS), local(Argument, MAX_INPUTS), local(Word, _MAX_ARRAYS)
+    table, given, moves = local(Argument, MAX_RECORDS), local(Argument, MAX_INPUTS), local(Word, _MAX_ARRAYS)
     rows = read_inputs(context, arrays, table, given, moves, address(local(SINGLE, MAX_INPUTS)))
     if rows == _UNREADABLE or not is_known(context, given, rows):
         return LEFT
@@ -305,6 +304,7 @@ def computed(
             return False
     job = local(Job, 1)
     job.context, job.kernel, job.table, job.given, job.moves = context, version.kernel, table, given, moves
+    job.constants = version.constant_words
     store_atomic(place(job, "bad"), 0, "monotonic")
     kernel, argument = version.kernel, address(table)
     if context.forces != 0:

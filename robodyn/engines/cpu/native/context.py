@@ -21,6 +21,8 @@ MAX_TYPES = 3
 MAX_TRAILING = 4
 MAX_CONSTANTS = 104
 """Maximal words of a kernel's table after its inputs and outputs."""
+MAX_RECORDS = MAX_INPUTS + MAX_OUTPUTS + MAX_CONSTANTS // 2
+"""Maximal entries of a kernel's table."""
 FIXED = -2
 """The width of an input that is the same memory in all calls."""
 _WORD, _POINTER = ctypes.c_int64, ctypes.c_void_p
@@ -124,6 +126,7 @@ class Job(ctypes.Structure):
         ("kernel", _POINTER),  # the query's kernel
         ("table", ctypes.POINTER(Argument)),  # the table of the query's kernel
         ("given", ctypes.POINTER(Argument)),  # the user's inputs
+        ("constants", _WORD),  # words of that table after its inputs and outputs
         ("moves", ctypes.POINTER(_WORD)),  # bytes by which an array advances with each step
         ("bad", ctypes.c_int32),  # set to 1 if a number is not finite
     )

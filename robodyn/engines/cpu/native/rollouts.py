@@ -16,11 +16,12 @@ from robodyn.compile.loops.language import (
     local,
     place,
     routine,
+    size_of,
     store_atomic,
 )
 from robodyn.compile.loops.table import Argument
 from robodyn.engines.cpu.native.checks import DOUBLES, SINGLES, finite, rows_finite
-from robodyn.engines.cpu.native.context import MAX_INPUTS, MAX_OUTPUTS, Job
+from robodyn.engines.cpu.native.context import MAX_INPUTS, MAX_OUTPUTS, MAX_RECORDS, Job
 from robodyn.engines.cpu.native.joint_forces import row
 
 STATE = 2
@@ -32,7 +33,8 @@ def all_steps(job: Array[Job], first: Word, last: Word, workspace: Address) -> N
     """A kernel that takes all steps, one after the other on arrays that advance."""
     context = job.context
     inputs, count = context.inputs, context.inputs + context.outputs
-    table, moves = local(Argument, MAX_INPUTS + MAX_OUTPUTS), local(Word, MAX_INPUTS + MAX_OUTPUTS)
+    table, moves = local(Argument, MAX_RECORDS), local(Word, MAX_INPUTS + MAX_OUTPUTS)
+    copy(table + count, job.table + count, job.constants * size_of(Word))
     for i in range(count):
         table[i].data, table[i].stride, moves[i] = job.table[i].data, job.table[i].stride, job.moves[i]
     for k in range(STATE):
