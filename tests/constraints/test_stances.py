@@ -65,8 +65,8 @@ STANCES = {
         "Identification JointForcesWarning JointOrder LoadError Lock ManipulabilityTask Model NumericalError "
         "Obstacles Plane Point PoseTask PositionTask PostureTask RedundantWarning "
         "RelativePoseTask RobodynError RobotDescription Rod Rolling Rollout SingularError Sphere "
-        "Tracking Trajectory Tree UnavailableError VelocityReport Weld WholeBodyReport __version__ auto_tree build_model "
-        "conventions converter costs exp exp_gradient external_force fit_spheres from_pinocchio hardware "
+        "Tracking Trajectory Tree UnavailableError VelocityReport Weld WholeBodyReport __version__ auto_tree "
+        "build_model conventions converter costs exp exp_gradient external_force fit_spheres from_pinocchio hardware "
         "inertial_parameters load load_description load_mjcf load_sdf load_urdf load_xacro log "
         "log_gradient plots pose_error pose_error_gradient random_tree read_urdf release_memory",
     },

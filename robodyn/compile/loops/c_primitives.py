@@ -106,6 +106,7 @@ C_PRIMITIVES: Mapping[str, Callable[..., Any]] = {
     "wrapped": lambda _, value: value,
     "fma": _fma,
     "lanes_of": lambda _, of: of.width,
+    "size_of": lambda _, of: of.size,
     "extracted": lambda _, vector, k: vector,  # vectors have one element here
     "unsigned_less": lambda writer, a, b: Term(f"{_unsigned(writer, a)} < {_unsigned(writer, b)}", I1, 10),
     "shifted": _shifted,
