@@ -92,6 +92,20 @@ class Bound(NamedTuple):
     table: Any
 
 
+@dataclass(frozen=True)
+class Until:
+    """A program that is repeated until its result "error" (B,) is small.
+
+    `first`: runs on all states. `again`: runs where the error is above `enough`, at most `times` times. It has the same
+    results; those that are also its inputs are read.
+    """
+
+    first: ScalarTask
+    again: ScalarTask
+    times: int
+    enough: float
+
+
 class Engine(ABC):
     """Runs algorithms on one model at one precision, and so answers queries.
 
@@ -170,6 +184,15 @@ class Engine(ABC):
                 "program; ask for fewer at a time, or use Dynamics(model, engine='reference'), which is far slower"
             )
         self._run_parts(task, inputs, outputs)
+
+    def run_until(self, until: Until, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
+        """Fill `outputs` (B, ...), all results of the tasks, by a program that is repeated, without looking at results
+        between. False if the engine has no such kernels; `outputs` are untouched then.
+
+        Raises:
+            UnavailableError: a task is too large for one kernel.
+        """
+        return False
 
     def bound(self, task: ScalarTask, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Bound | None:
         """A call of a task's program on these very arrays (B, ...), whose rows are contiguous; None if the engine has

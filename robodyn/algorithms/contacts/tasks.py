@@ -39,6 +39,11 @@ def most_iterations(contacts: Contacts, by_blocks: bool = True) -> int:
     return 2 * most if by_blocks else most
 
 
+def blocks_after_first(contacts: Contacts) -> int:
+    """The number of blocks of `NEXT_BLOCK` iterations after the first block, up to the most iterations."""
+    return max(0, -(-(most_iterations(contacts) - FIRST_BLOCK) // NEXT_BLOCK))
+
+
 def _looks(contacts: Contacts, again: bool) -> int:
     """Looks of each iteration. States that are left after a block (`again`) are few, and need exact lengths: with two
     looks, 0.6 % of states of a quadruped with dry friction take steps to and fro for ever, with six none."""

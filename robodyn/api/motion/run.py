@@ -102,7 +102,7 @@ class Run:
             model_gravity = self.library.constant(dyn.model.gravity.astype(dyn.dtype))
             gravity, dV0 = self.given.pop("gravity"), self.given.get("dV0")
             self.given["dV0"] = against_gravity(self.library.xp, model_gravity, gravity, dV0)
-        self.converged = np.ones(start.batch, bool)
+        self.converged = self.library.xp.full(start.batch, True, bool)
         if (
             dyn.model.contacts is None
             and dyn.model.constraints
@@ -375,7 +375,7 @@ class Run:
     def _loop(self, q: Array, qd: Array, inputs: Mapping[str, Array]) -> PolicyLoop | ContactLoop | None:
         """The steps of a window, one program each. None if the engine has none."""
         contacts, make = self.dyn.model.contacts, getattr(self.engine, "loop_table", None)
-        if contacts is not None and q.size and self.engine.normalizes and not contacts.crowded:
+        if contacts is not None and q.size and self.engine.native and not contacts.crowded:
             given = {name: array for name, array in inputs.items() if name in WITH_CONTACTS}
             given["dt"] = self._lengths[None]
             with memory_for(self.start.batch):
@@ -423,18 +423,18 @@ class Run:
     @cached_property
     def _solver(self) -> Solver:
         """What takes steps with contacts."""
-        return step_solver(self.dyn, self.integrator, self.dt)
+        return step_solver(self.dyn, self.integrator, self.dt, self.engine)
 
     @cached_property
     def _lengths(self) -> Array:
         """The time step of each row (B,)."""
-        return np.full(self.start.batch, self.dt, self.dyn.dtype)
+        return cast(Array, self.library.xp.full(self.start.batch, self.dt, self.dyn.dtype))
 
     def warn_of_contacts(self, what: str) -> None:
         """Warn of states whose contact forces did not converge."""
         contacts = self.dyn.model.contacts
         if contacts is not None:
-            warn_of_rows(what, ~self.converged, self.start.leading, contacts)
+            warn_of_rows(what, ~self.library.to_numpy(self.converged), self.start.leading, contacts)
 
     def given_at(self, k: int) -> dict[str, Array]:
         """The inputs of step `k`, (B, ...)."""

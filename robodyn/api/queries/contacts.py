@@ -11,21 +11,24 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from robodyn.algorithms.contacts.tasks import FIRST_BLOCK, NEXT_BLOCK, contact_task, most_iterations
+from robodyn.algorithms.contacts.tasks import blocks_after_first, contact_task
 from robodyn.algorithms.tasks import ScalarTask
 from robodyn.api.queries.call import Call
 from robodyn.api.queries.core import Core
 from robodyn.api.queries.deepest import deepest_of
 from robodyn.core.contacts.kinds import Contacts
-from robodyn.engines.protocol import Engine
+from robodyn.engines.protocol import Engine, Until
 from robodyn.internals.arguments import Array, finite_real, rows_named
+from robodyn.internals.array_library import NUMPY, Library
 from robodyn.internals.errors import ArgumentError, ConvergenceWarning, UnavailableError
 from robodyn.internals.messages import brief, quoted, users_line
 from robodyn.internals.records import dataclass
 
-_ENGINES = ("reference", "cpu")
+_ENGINES = ("reference", "cpu", "gpu")
 _STATE = ("q", "qd", "tau")
 Arrays: TypeAlias = dict[str, Array]
+_TOO_LARGE = "too large"
+"""In messages of engines about tasks that are too large for a program."""
 _KEPT, _MOST_KEPT = "_contact_calls", 8
 """Where a `Dynamics` keeps its prepared calls, and how many: one for each task and time step."""
 
@@ -36,7 +39,7 @@ class ContactQueries(Core):
     Raises, in all of them:
         ArgumentError: the model has no contacts, or the `Dynamics` counts dry friction twice: by `joint_forces` and by
             the model's rows.
-        UnavailableError: the engine is neither "reference" nor "cpu", or the robot is too large for one program.
+        UnavailableError: the engine is "scan", or the robot is too large for one program.
     """
 
     def contact_forward_dynamics(
@@ -55,7 +58,8 @@ class ContactQueries(Core):
         each slot, N, on the first shape.
 
         Contacts are MuJoCo's: accelerations minimise a convex cost of soft rows (docs/contacts.md). States that do not
-        converge are named by a `robodyn.ConvergenceWarning`; they have the best accelerations that were found.
+        converge are named by a `robodyn.ConvergenceWarning`; they have the best accelerations that were found. For
+        arrays on a GPU that is found out with check=True only, as it waits for the device.
 
         Args:
             dt: the time step in s, of which twice bounds time constants from below (`refsafe`).
@@ -76,21 +80,22 @@ class ContactQueries(Core):
                 return found
         given = {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, "inertia": inertia, "dV0": dV0}
         call = Call(self, given, ("f_ext", "inertia", "dV0"), out)
-        if call.library.on_device:
-            raise UnavailableError("contact_forward_dynamics: got arrays on a GPU; wanted NumPy arrays")
         self._require_regular(call)
         if damped:
             with np.errstate(all="ignore"):
                 call.inputs["tau"] = call.inputs["tau"] - self._damping(call) * call.inputs["qd"]
         results = call.results({"qdd": (self.model.nv,), "f": (len(contacts.slot_pairs), 3)})
         if call.batch:
-            solution = make().solve(call.inputs, results)
-            warn_of_rows("contact_forward_dynamics", ~solution.converged & solution.finite, call.leading, contacts)
+            solution = make(call.engine).solve(call.inputs, results)
+            if call.checked or not call.library.on_device:
+                lost = call.library.to_numpy(~solution.converged & solution.finite)
+                warn_of_rows("contact_forward_dynamics", lost, call.leading, contacts)
         return cast(tuple[Array, Array], call.finish(results))
 
-    def _contact_solver(self, bounding: float) -> Solver:
+    def _contact_solver(self, bounding: float, engine: Engine | None = None) -> Solver:
         contacts = require_contacts(self, "contact_forward_dynamics")
-        return Solver(self.engine, contacts, partial(contact_task, self.model, bounding), bounding)
+        task = partial(contact_task, self.model, bounding)
+        return Solver(self.engine if engine is None else engine, contacts, task, bounding)
 
 
 @dataclass(frozen=True)
@@ -135,33 +140,55 @@ class Solver:
         try:
             return self._solve_by_blocks(inputs, results)
         except UnavailableError as error:
+            if _TOO_LARGE not in str(error):
+                raise
             raise UnavailableError(f"{error}; with max_contacts of with_contacts the deepest slots act alone") from None
 
     def outputs(self, task: ScalarTask, results: Mapping[str, Array], batch: int, dtype: np.dtype[Any]) -> Arrays:
-        """All outputs of a task: results, and memory for the others."""
+        """All outputs of a task: results, and memory for the others, in the same place."""
+        empty = self._library(next(iter(results.values()), None)).xp.empty
         return {
-            name: results[name] if name in results else np.zeros((batch, *output.shape(self.engine.model)), dtype)
+            name: results[name] if name in results else empty((batch, *output.shape(self.engine.model)), dtype)
             for name, output in task.outputs.items()
         }
 
+    def _library(self, like: Array | None) -> Library:
+        """The library of an array."""
+        device = None if like is None or isinstance(like, np.ndarray) else self.engine.on_device()
+        return NUMPY if device is None else device[1]
+
     def _solve_deepest(self, inputs: Mapping[str, Array], results: Mapping[str, Array]) -> Solution:
         """The same with the deepest slots of each state alone. States where more slots act count as not converged."""
-        chosen = deepest_of(self.engine.model, self.bounding)(self.engine, inputs["q"])
-        own = dict(results)
-        if "f" in results:
-            own["f"] = np.empty((*chosen.slots.shape, 3), results["f"].dtype)
+        device, own = self.engine.on_device(), dict(results)
+        library = NUMPY if device is None else device[1]
+        moved = device is not None and isinstance(inputs["q"], np.ndarray)
+        if moved:  # all stages of all states run on the device
+            inputs = {name: library.like_numpy(array) for name, array in inputs.items()}
+            own = {name: library.xp.empty(array.shape, array.dtype) for name, array in results.items()}
+        chosen = deepest_of(self.engine.model, self.bounding)(self.engine, library, inputs["q"])
+        every = own.get("f")
+        if every is not None:
+            own["f"] = library.xp.empty((*chosen.slots.shape, 3), every.dtype)
         solution = self._solve_by_blocks({**inputs, "points": chosen.points, "sides": chosen.sides}, own)
-        if "f" in results:
-            results["f"][...] = 0.0
-            np.put_along_axis(results["f"], chosen.slots[..., None], own["f"], 1)
-        return Solution(solution.converged & ~chosen.overflow, solution.finite)
+        if every is not None:
+            every[...] = 0.0
+            every[library.xp.arange(len(every))[:, None], chosen.slots] = own["f"]
+            own["f"] = every
+        solution = Solution(solution.converged & ~chosen.overflow, solution.finite)
+        if not moved:
+            return solution
+        for name, array in results.items():
+            array[...] = library.to_numpy(own[name])
+        return Solution(library.to_numpy(solution.converged), library.to_numpy(solution.finite))
 
     def _solve_by_blocks(self, inputs: Mapping[str, Array], results: Mapping[str, Array]) -> Solution:
         """The same by the program of the task alone."""
-        cold = self.task(tuple(inputs))
+        cold, again, enough = self.task(tuple(inputs)), self.task((*inputs, "qdd")), tolerance(inputs["q"].dtype)
         every = self.outputs(cold, results, len(inputs["q"]), inputs["q"].dtype)
+        if self.engine.run_until(Until(cold, again, blocks_after_first(self.contacts), enough), inputs, every):
+            return solution_of(every["error"])
         self.engine.compose(cold, inputs, every)
-        left = np.flatnonzero(every["error"] > tolerance(inputs["q"].dtype))
+        left = np.flatnonzero(every["error"] > enough)
         if left.size:
             _Rest(self, inputs, every, left.size).solve(inputs, every, left)
         return solution_of(every["error"])
@@ -173,7 +200,7 @@ class _Rest:
 
     def __init__(self, solver: Solver, inputs: Mapping[str, Array], every: Mapping[str, Array], rows: int) -> None:
         self._engine, self._task = solver.engine, solver.task((*inputs, "qdd"))
-        self._most = most_iterations(solver.contacts)
+        self._blocks = blocks_after_first(solver.contacts)
         self._given, self._found = (
             {name: np.zeros((rows, *array.shape[1:]), array.dtype) for name, array in arrays.items()}
             for arrays in ({**inputs, "qdd": every["qdd"]}, every)
@@ -182,8 +209,10 @@ class _Rest:
 
     def solve(self, inputs: Mapping[str, Array], every: Mapping[str, Array], left: Array) -> None:
         """Improve the rows `left` of `every`."""
-        done, most_error = FIRST_BLOCK, tolerance(every["error"].dtype)
-        while left.size and done < self._most:
+        most_error = tolerance(every["error"].dtype)
+        for _ in range(self._blocks):
+            if not left.size:
+                break
             n = left.size
             for name, array in self._given.items():
                 array[:n] = (every if name == "qdd" else inputs)[name][left]
@@ -194,7 +223,6 @@ class _Rest:
                 self._engine.compose(self._task, given, found)
             for name, array in every.items():
                 array[left] = self._found[name][:n]
-            done += NEXT_BLOCK
             left = left[self._found["error"][:n] > most_error]
 
 

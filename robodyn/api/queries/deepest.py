@@ -12,6 +12,7 @@ from robodyn.algorithms.relative_motion import between
 from robodyn.core.model import Model
 from robodyn.engines.protocol import Engine
 from robodyn.internals.arguments import Array
+from robodyn.internals.array_library import Library
 from robodyn.internals.errors import UnavailableError
 from robodyn.internals.messages import quoted
 
@@ -19,6 +20,8 @@ _KEPT = "_deepest_slots"
 """Where a model keeps its stages, one for each bound of time constants."""
 _BLOCK = 256
 """States at once, whose slots are all in memory."""
+_DEVICE_BLOCK = 1 << 14
+"""The same on a GPU."""
 _MOST_GAP = 1e3
 """Distance above margins, m, beyond which slots are equally far."""
 
@@ -75,34 +78,35 @@ class Deepest:
             sides.append(moved[0] - moved[1])
         self._sides = np.array(sides)[of_slots]
 
-    def __call__(self, engine: Engine, q: Array) -> Chosen:
-        """Choose in each of the states q (B, nq)."""
-        parts = [self._block(engine, q[k : k + _BLOCK]) for k in range(0, len(q), _BLOCK)]
-        return parts[0] if len(parts) == 1 else Chosen(*map(np.concatenate, zip(*parts, strict=True)))
+    def __call__(self, engine: Engine, library: Library, q: Array) -> Chosen:
+        """Choose in each of the states q (B, nq), an array of the library."""
+        size = _DEVICE_BLOCK if library.on_device else _BLOCK
+        parts = [self._block(engine, library, q[k : k + size]) for k in range(0, len(q), size)]
+        return parts[0] if len(parts) == 1 else Chosen(*map(library.xp.concatenate, zip(*parts, strict=True)))
 
-    def _block(self, engine: Engine, q: Array) -> Chosen:
-        every = np.empty((len(q), len(self._margin), _SLOT), q.dtype)
+    def _block(self, engine: Engine, library: Library, q: Array) -> Chosen:
+        xp, placed = library.xp, library.constant
+        every = xp.empty((len(q), len(self._margin), _SLOT), q.dtype)
         for pairs, slots in parts_of(self._contacts):
             task = contact_points_task("contact_slots", self._model, pairs)
-            part = np.empty((len(q), slots.stop - slots.start, _SLOT), q.dtype)
+            part = xp.empty((len(q), slots.stop - slots.start, _SLOT), q.dtype)
             engine.compose(task, {"q": q}, {"slots": part})
             every[:, slots] = part
-        gaps = every[..., 0] - self._margin.astype(q.dtype)
+        gaps = every[..., 0] - placed(self._margin.astype(q.dtype))
         k = self._count
-        chosen = np.sort(np.argpartition(gaps, k - 1, axis=1)[:, :k], axis=1)
-        gap = np.minimum(np.take_along_axis(gaps, chosen, 1), _MOST_GAP)
-        points = np.empty((*chosen.shape, POINT), q.dtype)
+        chosen = xp.sort(xp.argpartition(gaps, k - 1, axis=1)[:, :k], axis=1)
+        gap = np.minimum(xp.take_along_axis(gaps, chosen, 1), _MOST_GAP)
+        points = xp.empty((*chosen.shape, POINT), q.dtype)
         points[..., 0] = gap
-        points[..., 1:10] = np.take_along_axis(every[..., 1:], chosen[..., None], 1)
-        weight, K, *others = np.moveaxis(self._constants[chosen], -1, 0)
-        form, I = self._form[chosen], np.empty_like(gap)
+        points[..., 1:10] = xp.take_along_axis(every[..., 1:], chosen[..., None], 1)
+        weight, K, *others = xp.moveaxis(placed(self._constants)[chosen], -1, 0)
+        form, I = placed(self._form)[chosen], xp.zeros(gap.shape, gap.dtype)
         for number, pair in enumerate(self._forms.values()):
-            same = form == number
-            I[same] = impedance_of(pair, gap[same])
+            I = xp.where(form == number, impedance_of(pair, gap), I)
         points[..., 10] = (1.0 - I) / I * weight
         points[..., 11] = K * I
-        points[..., 12:] = np.stack(others, -1)
-        return Chosen(chosen, points, self._sides[chosen].astype(q.dtype), (gaps < 0.0).sum(1) > k)
+        points[..., 12:] = xp.stack(others, -1)
+        return Chosen(chosen, points, placed(self._sides)[chosen].astype(q.dtype), (gaps < 0.0).sum(1) > k)
 
 
 _SLOT = 10

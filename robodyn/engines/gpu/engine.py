@@ -19,12 +19,13 @@ from robodyn.engines.gpu.choice import ALWAYS, Chooser, Variant
 from robodyn.engines.gpu.device import Device, LoadedKernel, default_device
 from robodyn.engines.gpu.generated import GeneratedKernels
 from robodyn.engines.gpu.options import GpuOptions
+from robodyn.engines.gpu.repeated_kernels import repeated_kernel
 from robodyn.engines.gpu.rolled_kernels import rolled_kernels
 from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
 from robodyn.engines.gpu.staging import Staging
 from robodyn.engines.gpu.unrolled_chains import left, unrolled_kernels
 from robodyn.engines.gpu.unrolled_kernels import marching_kernel, unrolled_kernel
-from robodyn.engines.protocol import BY_PARTS, Engine, Explanation
+from robodyn.engines.protocol import BY_PARTS, Engine, Explanation, Until
 from robodyn.engines.query_table import BASE, QuerySpec
 from robodyn.engines.reference import ReferenceEngine
 from robodyn.internals.arguments import Array, instead
@@ -39,6 +40,10 @@ _SMALL, _PARTS = 64 << 20, 64
 """Intermediate arrays of up to _SMALL bytes, or 1 / _PARTS of the device memory, are allocated without a query of the
 free memory, because that query is slow. On an H200, gradients of 65,536 quadrupeds take 0.88 ms with the query; their
 kernels take 0.50 ms."""
+
+
+_BY_BLOCKS = "one kernel for the first block of iterations, one that repeats further blocks in states that are left"
+"""Reason in explanations for queries that are answered by `GpuEngine.run_until`."""
 
 
 class DeviceArrays:
@@ -176,6 +181,7 @@ class GpuEngine(Engine):
         self._staging = Staging(self.device)
         self._marches: dict[tuple[Step, tuple[str, ...]], tuple[Launch, ...]] = {}
         self._programs: dict[tuple[StepGradient | ScalarTask, tuple[str, ...]], Plan | None] = {}
+        self._repeated: dict[tuple[Until, tuple[str, ...]], Plan] = {}
         self._watching = threading.local()
 
     # Kernels.
@@ -450,6 +456,26 @@ class GpuEngine(Engine):
             self._run_plan(plan, inputs, outputs)
         return plan is not None
 
+    def run_until(self, until: Until, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
+        """Fill `outputs` with two kernels, of which the second repeats its program; see `protocol.Engine`."""
+        require_own_process(self._process)
+        if not self.model.n_bodies:
+            return False
+        if self.options.kernel not in ("auto", "unrolled"):
+            raise UnavailableError(
+                f"engine 'gpu': GpuOptions(kernel={self.options.kernel!r}) has no kernel of {until.first.name}; wanted "
+                "'auto' or 'unrolled'"
+            )
+        base = tuple(name for name in BASE if name in inputs)
+        if (until, base) not in self._repeated:
+            first = unrolled_kernel(self.model, until.first, self.dtype, base, name="first")
+            again = repeated_kernel(self.model, until.again, self.dtype, base, times=until.times, enough=until.enough)
+            with self.device.selected():
+                launches = tuple(map(self._launch, self.device.load_all([first, again])))
+            self._repeated[until, base] = Plan(Variant("unrolled"), launches, {})
+        self._run_plan(self._repeated[until, base], inputs, outputs)
+        return True
+
     def _run_reference(
         self, task: Task, inputs: Mapping[str, Array], outputs: Mapping[str, Array], link: int | None
     ) -> None:
@@ -483,6 +509,8 @@ class GpuEngine(Engine):
         """Which kernel answers the query, and why."""
         if question.of_link:
             return super().explain(question, batch)
+        if question.of_contacts and question.needs:
+            return Explanation(question.name, batch, self.name, "newton", _BY_BLOCKS)
         task = question.plain_task(self.model)
         if isinstance(task, ScalarTask) and self._program(task, ()) is None:
             return Explanation(question.name, batch, self.name, self.method_of(question), BY_PARTS)

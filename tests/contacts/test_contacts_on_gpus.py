@@ -1,0 +1,210 @@
+"""Contacts by kernels of the GPU engine, run on the host: they answer as the CPU engine does."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from gpu_host import missing
+from gpu_host.arrays import DeviceArray, Moving, _plain, there
+
+import robodyn as rd
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
+
+TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
+KERNELS = pytest.mark.kernels
+INERTIA = '<inertial><mass value="{}"/><inertia ixx=".02" iyy=".02" izz=".01" ixy="0" ixz="0" iyz="0"/></inertial>'
+LINKS = "".join(
+    f'<link name="{name}">{INERTIA.format(mass)}</link>' for name, mass in (("trunk", 3), ("thigh", 1), ("shank", 0.5))
+)
+JOINTS = """<joint name="height" type="prismatic"><parent link="rail"/><child link="trunk"/><axis xyz="0 0 1"/>
+<limit lower="-1" upper="2" effort="9" velocity="9"/></joint>
+<joint name="hip" type="revolute"><parent link="trunk"/><child link="thigh"/><axis xyz="0 1 0"/>
+<dynamics damping=".3" friction=".2"/><limit lower="-0.4" upper="1" effort="9" velocity="9"/></joint>
+<joint name="knee" type="revolute"><parent link="thigh"/><child link="shank"/><origin xyz="0 0 -.3"/>
+<axis xyz="0 1 0"/><dynamics damping=".2"/><limit lower="-2" upper="0" effort="9" velocity="9"/></joint>"""
+
+
+def hopper(cone: str = "pyramidal", **options) -> rd.Model:
+    """A trunk on one leg, whose toes and heel touch the ground: with limits and dry friction."""
+    model = rd.load_urdf(f'<robot name="hopper"><link name="rail"/>{LINKS}{JOINTS}</robot>')
+    foot = rd.Capsule("shank", (-0.05, 0.0, -0.3), (0.1, 0.0, -0.3), 0.02)
+    return model.with_contacts([rd.Contact(foot, rd.Plane(), friction=0.8)], cone=cone, **options)
+
+
+def states(model: rd.Model, n: int, seed: int = 1) -> tuple[np.ndarray, ...]:
+    """States of which most touch the ground or a limit."""
+    print(f"states: seed {seed}")
+    rng = np.random.default_rng(seed)
+    q = np.array([0.56, 0.3, -0.6]) + [0.03, 0.3, 0.3] * rng.uniform(-1.0, 1.0, (n, 3))
+    return q, rng.normal(size=(n, 3)), rng.normal(size=(n, 3))
+
+
+def on(engine: str, model: rd.Model, **options) -> rd.Dynamics:
+    return rd.Dynamics(model, engine=engine, joint_forces=("damping",), **options)
+
+
+def agree(got, wanted, dtype: str) -> None:
+    """In single precision rounding decides in a few states whether something touches."""
+    for one, other in zip(got, wanted, strict=True):
+        own = _plain(one)
+        assert own.dtype == dtype and own.shape == other.shape
+        error = np.abs(own - other).reshape(len(other), -1).max(1) / np.abs(other).max()
+        assert (error.max() if dtype == "float64" else np.quantile(error, 0.97)) <= TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "cone", "impratio", "batch"),
+    [
+        ("float64", "pyramidal", 1.0, 300),
+        pytest.param("float32", "pyramidal", 1.0, 4096, marks=KERNELS),
+        pytest.param("float64", "elliptic", 50.0, 4096, marks=KERNELS),
+        pytest.param("float32", "elliptic", 1.0, 300, marks=KERNELS),
+        pytest.param("float64", "pyramidal", 5.0, 300, marks=KERNELS),
+    ],
+)
+def test_kernels_answer_as_the_cpu_engine_does(host, dtype, cone, impratio, batch):
+    """On NumPy arrays and on arrays of the device, for any batch: two kernels, and nothing waits between them."""
+    model = hopper(cone, impratio=impratio)
+    given = states(model, batch)
+    wanted = on("cpu", model).contact_forward_dynamics(*given)
+    assert 0.2 < (wanted[1][..., 0] > 0.0).mean() < 0.8
+    dyn = on("gpu", model, dtype=dtype)
+    for n in (batch, 20, 1):
+        some = [each[:n] for each in given]
+        launches = len(host.launches)
+        answer = dyn.contact_forward_dynamics(*some)
+        assert [rows for _, rows in host.launches[launches:]] == [n, n]
+        agree(answer, [each[:n] for each in wanted], dtype)
+        waits, DeviceArray.looks = host.waits, 0
+        moved = Moving(dyn).contact_forward_dynamics(*some)
+        assert host.waits == waits and DeviceArray.looks == 0
+        for one, other in zip(moved, answer, strict=True):
+            assert type(one) is DeviceArray and np.array_equal(one.held, other)
+
+
+@KERNELS
+@pytest.mark.parametrize("integrator", ["semi_implicit_euler", "mujoco"])
+def test_steps_and_rollouts_on_a_gpu_are_those_of_the_cpu_engine(host, integrator):
+    model = hopper(limits=False)
+    q, qd, tau = states(model, 20)
+    cpu, dyn = (on(engine, model) for engine in ("cpu", "gpu"))
+    (wanted, got) = (
+        each.rollout(q, qd, tau, dt=0.002, steps=30, integrator=integrator, f_ext=f_ext)
+        for f_ext in [np.random.default_rng(2).normal(size=(30, 20, 3, 6))]
+        for each in (cpu, dyn)
+    )
+    assert got.converged.shape == (20,) and got.converged.all() and wanted.converged.all()
+    agree((got.q[-1], got.qd[-1]), (wanted.q[-1], wanted.qd[-1]), "float64")
+    after = cpu.step(q, qd, tau, dt=0.002, integrator=integrator)
+    agree(dyn.step(q, qd, tau, dt=0.002, integrator=integrator), after, "float64")
+    DeviceArray.looks = 0
+    agree(dyn.step(*there(q, qd, tau), dt=0.002, integrator=integrator), after, "float64")
+    assert DeviceArray.looks == 0
+    asked = [each.rollout(q[0], qd[0], dt=0.002, steps=5, policy=lambda t, q, qd: -q) for each in (cpu, dyn)]
+    assert np.abs(asked[0].q - asked[1].q).max() < 1e-9
+
+
+@KERNELS
+@pytest.mark.parametrize("integrator", ["semi_implicit_euler", "mujoco"])
+def test_floating_bases_with_equalities_roll_on_a_gpu(host, integrator):
+    """A ball on the ground, held by a soft string of a point."""
+    ball = f'<robot name="ball"><link name="ball">{INERTIA.format(0.3)}</link></robot>'
+    held = [rd.Point("ball", at=(0.1, 0.0, 0.0), to_at=(0.1, 0.0, 0.1))]
+    model = rd.Dynamics(rd.load_urdf(ball, base="floating"), constraints=held).model
+    model = model.with_contacts([rd.Contact(rd.Sphere("ball", radius=0.1), rd.Plane())])
+    rng = np.random.default_rng(4)
+    q = np.tile(model.neutral(), (33, 1))
+    q[:, 2] = 0.1 + rng.uniform(-0.003, 0.003, 33)
+    qd, tau = rng.normal(size=(2, 33, 6))
+    wanted, got = (
+        on(engine, model).rollout(q, qd, tau, dt=0.002, steps=20, integrator=integrator) for engine in ("cpu", "gpu")
+    )
+    agree((got.q, got.qd), (wanted.q, wanted.qd), "float64")
+
+
+@KERNELS
+def test_states_that_do_not_converge_are_named_on_a_gpu(host):
+    """NaN stays in its row, and is no state that does not converge."""
+    model = hopper("elliptic", impratio=10.0, iterations=3)
+    q, qd, tau = states(model, 64)
+    q[5] = np.nan
+    found = []
+    for engine in ("cpu", "gpu"):
+        with pytest.warns(rd.ConvergenceWarning) as caught:
+            found.append(on(engine, model, check=False).contact_forward_dynamics(q, qd, tau))
+        found.append(str(caught[0].message))
+    assert found[1] == found[3] and " 5," not in found[1]
+    assert np.isnan(found[2][0][5]).all() and np.isfinite(np.delete(found[2][0], 5, 0)).all()
+    dyn = on("gpu", model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dyn.contact_forward_dynamics(*there(q, qd, tau))  # it would wait
+    with pytest.warns(rd.ConvergenceWarning, match="^rollout: .*in 1 of 5 rows: 3"):  # rollouts wait, anyway
+        rolled = dyn.rollout(*there(q[:5], qd[:5], tau[:5]), dt=0.002, steps=1)
+    assert type(rolled.converged) is np.ndarray and not rolled.converged.all()
+
+
+@KERNELS
+def test_the_error_stops_iterations_state_by_state(host):
+    """The second kernel improves the states that are left, and no other bit."""
+    whole, few = (hopper("elliptic", impratio=100.0, iterations=n) for n in (None, 3))
+    given = states(whole, 500)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rd.ConvergenceWarning)
+        short = on("gpu", few).contact_forward_dynamics(*given)[0]
+    full = on("gpu", whole).contact_forward_dynamics(*given)[0]
+    left = (short != full).any(1)
+    assert 0.05 < left.mean() < 0.6
+    wanted = on("cpu", whole).contact_forward_dynamics(*given)[0]
+    size = np.abs(wanted).max()
+    assert np.abs(full - wanted).max() < 1e-9 * size < np.abs(short - wanted).max()
+
+
+def test_what_gpus_cannot_do_with_contacts_is_refused_by_name(host):
+    model, (q, qd, tau) = hopper(), states(hopper(), 2)
+    rolled = on("gpu", model, gpu=rd.engines.gpu.GpuOptions(kernel="thread"))
+    with pytest.raises(rd.UnavailableError, match=r"GpuOptions\(kernel='thread'\)"):
+        rolled.contact_forward_dynamics(q, qd, tau)
+    with pytest.raises(rd.UnavailableError, match="engine 'scan' does not know contacts"):
+        on("scan", model).contact_forward_dynamics(q, qd, tau)
+
+
+@KERNELS
+@pytest.mark.parametrize(("dtype", "cone"), [("float64", "pyramidal"), ("float32", "elliptic")])
+def test_the_deepest_slots_act_on_a_gpu(host, dtype, cone):
+    model = hopper()
+    rows = [rd.Contact(rd.Sphere("shank", (x, 0.0, -0.3), 0.02), rd.Plane()) for x in (-0.05, 0.0, 0.05, 0.1)]
+    rows.append(
+        rd.Contact(rd.Box("trunk", size=(0.2, 0.2, 0.1)), rd.Plane(offset=0.5), solimp=(0.8, 0.9, 0.01, 0.4, 3))
+    )
+    model = model.with_contacts(rows, cone=cone, max_contacts=3)
+    given = states(model, 40)
+    with pytest.warns(rd.ConvergenceWarning, match="or more than max_contacts=3 slots acted") as caught:
+        wanted = on("cpu", model).contact_forward_dynamics(*given)
+    dyn = on("gpu", model, dtype=dtype)
+    with pytest.warns(rd.ConvergenceWarning) as again:
+        answer = dyn.contact_forward_dynamics(*given)
+    assert str(again[0].message) == str(caught[0].message)
+    agree(answer, wanted, dtype)
+    DeviceArray.looks = 0
+    for one, other in zip(Moving(dyn).contact_forward_dynamics(*given), answer, strict=True):
+        assert np.array_equal(one.held, other)
+    assert DeviceArray.looks == 0
+    few = [each[:3] for each in given]
+    got, right = (each.rollout(*few, dt=0.002, steps=2) for each in (dyn, on("cpu", model)))
+    agree((got.q, got.qd), (right.q, right.qd), dtype)
+
+
+def test_explanations_and_recorded_calls_of_contacts(host):
+    model = hopper()
+    dyn, given = on("gpu", model), states(model, 20)
+    assert "repeats further blocks" in str(dyn.explain("contact_forward_dynamics", 20))
+    q, qd, tau = there(*given)
+    again = dyn.capture("contact_forward_dynamics", q, qd, tau)
+    q[...] = q[::-1].copy()
+    qdd, f = again()
+    q_back = given[0][::-1]
+    agree((qdd, f), on("cpu", model).contact_forward_dynamics(q_back, *given[1:]), "float64")
