@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from gpu_host import missing
+from gpu_host import ORDERS, missing
 from gpu_host.arrays import DeviceArray, Moving, _plain, there
 
 import robodyn as rd
@@ -123,6 +123,11 @@ def test_floating_bases_with_equalities_roll_on_a_gpu(host, integrator):
         on(engine, model).rollout(q, qd, tau, dt=0.002, steps=20, integrator=integrator) for engine in ("cpu", "gpu")
     )
     agree((got.q, got.qd), (wanted.q, wanted.qd), "float64")
+    q[:, 3:7] *= rng.uniform(0.5, 2.0, (33, 1))
+    after = on("cpu", model).step(q, qd, tau, dt=0.002, integrator=integrator)
+    DeviceArray.looks = 0
+    agree(on("gpu", model).step(*there(q, qd, tau), dt=0.002, integrator=integrator), after, "float64")
+    assert DeviceArray.looks == 0
 
 
 @KERNELS
@@ -156,6 +161,9 @@ def test_the_error_stops_iterations_state_by_state(host):
         warnings.simplefilter("ignore", rd.ConvergenceWarning)
         short = on("gpu", few).contact_forward_dynamics(*given)[0]
     full = on("gpu", whole).contact_forward_dynamics(*given)[0]
+    for order in ORDERS[1:]:
+        host.order = order
+        assert np.array_equal(on("gpu", whole).contact_forward_dynamics(*given)[0], full)
     left = (short != full).any(1)
     assert 0.05 < left.mean() < 0.6
     wanted = on("cpu", whole).contact_forward_dynamics(*given)[0]

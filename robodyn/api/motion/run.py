@@ -18,7 +18,7 @@ import numpy as np
 from robodyn.algorithms.dual_numbers import Differentiable, Slopes, step_gradient
 from robodyn.algorithms.joint_limits import dof_of_coordinates, inertia_moved, limits_of, linear_dofs
 from robodyn.algorithms.tasks import COEFFICIENTS, ScalarTask, StepGradient, Task
-from robodyn.api.motion.built_in_steps import NOT_NEGATIVE, STEADY, against_gravity, nearly_unit
+from robodyn.api.motion.built_in_steps import NOT_NEGATIVE, STEADY, against_gravity, nearly_unit, nearly_unit_on_device
 from robodyn.api.motion.contact_loop import ContactLoop
 from robodyn.api.motion.policy import BuiltInStep, Policy, PolicyLoop, Stop, follow, tau_of
 from robodyn.api.motion.step_spec import (
@@ -246,9 +246,9 @@ class Run:
     def first(self) -> tuple[Array, Array]:
         """The first states, with quaternions scaled to unit length (`nearly_unit`)."""
         q, qd = (self.inward(self.start.inputs[name]) for name in ("q", "qd"))
-        if self.dyn.model.quaternion_starts.size:
-            q = self.library.like_numpy(nearly_unit(self.dyn.model, self.library.to_numpy(q)))
-        return q, qd
+        if self.library.on_device:
+            return nearly_unit_on_device(self.dyn.model, q, self.library.xp), qd
+        return nearly_unit(self.dyn.model, q), qd
 
     def as_given_at_start(self) -> tuple[Array, Array]:
         """The first states q (B, nq) and qd (B, nv) as passed by the user, without normalisation."""
