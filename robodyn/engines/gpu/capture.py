@@ -47,6 +47,8 @@ def capture(dyn: Dynamics, query: str, arrays: Sequence[Any], out: Any, others: 
         raise ArgumentError(
             f"capture: got no array on the GPU among the arguments of {query}; wanted all of them there"
         )
+    if others.get("obstacles") is not None:
+        raise ArgumentError("obstacles: got some for a recorded call, which cannot copy them to the GPU; wanted None")
     if not dyn.model.n_bodies:
         raise ArgumentError(f"capture: got {query} of {dyn.model.name!r}, in which nothing moves; there is no kernel")
     # Arguments are converted before the recording: during it, no other library may be asked to wait for a stream.
