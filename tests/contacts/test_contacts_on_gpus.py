@@ -10,6 +10,7 @@ from gpu_host import ORDERS, missing
 from gpu_host.arrays import DeviceArray, Moving, _plain, there
 
 import robodyn as rd
+from robodyn.engines.gpu import repeated_kernels
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 
@@ -103,6 +104,9 @@ def test_steps_and_rollouts_on_a_gpu_are_those_of_the_cpu_engine(host, integrato
     DeviceArray.looks = 0
     agree(dyn.step(*there(q, qd, tau), dt=0.002, integrator=integrator), after, "float64")
     assert DeviceArray.looks == 0
+    more = {"inertia": 1.1 * model.inertia, "gravity": np.array([0.5, 0.0, -5.0]), "dV0": np.full(6, 0.2)}
+    after = cpu.step(q, qd, tau, dt=0.002, integrator=integrator, **more)
+    agree(Moving(dyn).step(q, qd, tau, dt=0.002, integrator=integrator, **more), after, "float64")
     asked = [each.rollout(q[0], qd[0], dt=0.002, steps=5, policy=lambda t, q, qd: -q) for each in (cpu, dyn)]
     assert np.abs(asked[0].q - asked[1].q).max() < 1e-9
 
@@ -153,7 +157,7 @@ def test_states_that_do_not_converge_are_named_on_a_gpu(host):
 
 
 @KERNELS
-def test_the_error_stops_iterations_state_by_state(host):
+def test_the_error_stops_iterations_state_by_state(host, monkeypatch):
     """The second kernel improves the states that are left, and no other bit."""
     whole, few = (hopper("elliptic", impratio=100.0, iterations=n) for n in (None, 3))
     given = states(whole, 500)
@@ -164,6 +168,9 @@ def test_the_error_stops_iterations_state_by_state(host):
     for order in ORDERS[1:]:
         host.order = order
         assert np.array_equal(on("gpu", whole).contact_forward_dynamics(*given)[0], full)
+    monkeypatch.setattr(repeated_kernels, "PART_OPERATIONS", 500)  # in several functions
+    assert np.abs(on("gpu", whole).contact_forward_dynamics(*given)[0] - full).max() < 1e-12 * np.abs(full).max()
+    assert host.kernels[-1].source.text.count("repeated_part") > 8
     left = (short != full).any(1)
     assert 0.05 < left.mean() < 0.6
     wanted = on("cpu", whole).contact_forward_dynamics(*given)[0]
