@@ -10,7 +10,7 @@ from gpu_host import ORDERS, missing
 from gpu_host.arrays import DeviceArray, Moving, _plain, there
 
 import robodyn as rd
-from robodyn.engines.gpu import repeated_kernels
+from robodyn.engines.gpu import repeated_kernels, unrolled_kernels
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 
@@ -151,7 +151,9 @@ def test_states_that_do_not_converge_are_named_on_a_gpu(host):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         dyn.contact_forward_dynamics(*there(q, qd, tau))  # it would wait
-    with pytest.warns(rd.ConvergenceWarning, match="^rollout: .*in 1 of 5 rows: 3"):  # rollouts wait, anyway
+    with pytest.warns(rd.ConvergenceWarning, match=r"^contact_forward_dynamics: .* in 1 of 5 rows: 3"):
+        on("gpu", model, check=True).contact_forward_dynamics(*there(q[:5], qd[:5], tau[:5]))
+    with pytest.warns(rd.ConvergenceWarning, match=r"^rollout: .*in 1 of 5 rows: 3"):  # rollouts wait, anyway
         rolled = dyn.rollout(*there(q[:5], qd[:5], tau[:5]), dt=0.002, steps=1)
     assert type(rolled.converged) is np.ndarray and not rolled.converged.all()
 
@@ -178,11 +180,15 @@ def test_the_error_stops_iterations_state_by_state(host, monkeypatch):
     assert np.abs(full - wanted).max() < 1e-9 * size < np.abs(short - wanted).max()
 
 
-def test_what_gpus_cannot_do_with_contacts_is_refused_by_name(host):
+def test_what_gpus_cannot_do_with_contacts_is_refused_by_name(host, monkeypatch):
     model, (q, qd, tau) = hopper(), states(hopper(), 2)
     rolled = on("gpu", model, gpu=rd.engines.gpu.GpuOptions(kernel="thread"))
     with pytest.raises(rd.UnavailableError, match=r"GpuOptions\(kernel='thread'\)"):
         rolled.contact_forward_dynamics(q, qd, tau)
+    with monkeypatch.context() as patch:
+        patch.setattr(unrolled_kernels, "MOST_OPERATIONS", 100)
+        with pytest.raises(rd.UnavailableError, match=r"'hopper' is too large .*; with max_contacts of with_contacts"):
+            on("gpu", model).contact_forward_dynamics(q, qd, tau)
     with pytest.raises(rd.UnavailableError, match="engine 'scan' does not know contacts"):
         on("scan", model).contact_forward_dynamics(q, qd, tau)
 
