@@ -189,6 +189,9 @@ def test_what_gpus_cannot_do_with_contacts_is_refused_by_name(host, monkeypatch)
         patch.setattr(unrolled_kernels, "MOST_OPERATIONS", 100)
         with pytest.raises(rd.UnavailableError, match=r"'hopper' is too large .*; with max_contacts of with_contacts"):
             on("gpu", model).contact_forward_dynamics(q, qd, tau)
+    crowd = hopper(max_contacts=1)
+    with pytest.raises(rd.ArgumentError, match="with max_contacts, whose deepest slots are found by sorting"):
+        on("gpu", crowd).capture("contact_forward_dynamics", *there(q, qd, tau))
     with pytest.raises(rd.UnavailableError, match="engine 'scan' does not know contacts"):
         on("scan", model).contact_forward_dynamics(q, qd, tau)
 

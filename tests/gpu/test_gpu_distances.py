@@ -80,11 +80,37 @@ def test_obstacles_are_measured_on_a_gpu(kind, host):
         free = dyn.is_free(moved, obstacles, clearance)
         assert type(free) is DeviceArray and 0 < free.held.sum() < free.held.size
         assert np.array_equal(free.held, right.is_free(q, obstacles, clearance))
+        poses, edges = (None, None) if obstacles.boxes is None else there(*obstacles.boxes)
+        kinds = [None if each is None else there(each)[0] for each in (obstacles.spheres, obstacles.capsules)]
+        placed = rd.Obstacles(*kinds, None if poses is None else (poses, edges), obstacles.ignore)
+        assert str(placed) == str(obstacles) and placed.leading == obstacles.leading
+        assert np.array_equal(dyn.min_distance(moved, placed).held, dyn.min_distance(moved, obstacles).held)
+        assert np.array_equal(dyn.is_free(moved, placed, clearance).held, free.held) and DeviceArray.looks == 0
+        with pytest.raises(rd.ArgumentError, match="obstacles: got arrays on a GPU"):
+            dyn.min_distance(q, placed)
     assert np.array_equal(dyn.is_free(moved).held, right.is_free(q))
     chosen = dyn.distances_gradient(moved, pairs=[0]).held
     assert np.abs(chosen - right.distances_gradient(q, pairs=[0])).max() < 1e-9
     q[1, 3, 0] = np.nan
     least = dyn.min_distance(there(q)[0], obstacles).held
     assert np.isnan(least[1, 3]) and np.isnan(least).sum() == 1
-    with pytest.raises(rd.ArgumentError, match="obstacles: got some for a recorded call"):
-        dyn.capture("min_distance", moved, obstacles=obstacles)
+    for each in (obstacles, placed):
+        with pytest.raises(rd.ArgumentError, match="obstacles: got some for a recorded call"):
+            dyn.capture("min_distance", moved, obstacles=each)
+
+
+def test_obstacles_on_a_gpu_that_are_none_are_refused():
+    spheres, poses, edges = there(np.zeros((2, 4)), np.zeros((2, 4, 4)), np.zeros((2, 3)))
+    for given, message in (
+        ({"spheres": spheres[:, :3]}, r"spheres: got shape \(2, 3\); wanted \(..., k, 4\)"),
+        ({"boxes": (poses[:1], edges)}, r"boxes: got shapes \(1, 4, 4\) and \(2, 3\)"),
+        ({"boxes": (edges, edges)}, r"boxes\[0\]: got shape \(2, 3\)"),
+        (
+            {"spheres": spheres, "capsules": np.zeros((1, 7))},
+            "capsules: .* wanted all arguments",
+        ),
+    ):
+        with pytest.raises(rd.ArgumentError, match=message):
+            rd.Obstacles(**given)
+    with pytest.raises(rd.ArgumentError, match="obstacles: got arrays on a GPU"):
+        rd.Dynamics(rd.load_urdf(own("arm6")).with_shapes(SHAPES)).is_free(np.zeros(6), rd.Obstacles(spheres))

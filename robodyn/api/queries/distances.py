@@ -172,7 +172,7 @@ class DistanceQueries(Core):
                 "load_urdf(meshes='box' or 'spheres') where its collisions are meshes"
             )
         obstacles = None if given.get("obstacles") is None else _obstacles(given["obstacles"])
-        if obstacles is not None and pairs is None and given.get("out") is None:
+        if obstacles is not None and not obstacles.on_device and pairs is None and given.get("out") is None:
             answer = self._built_in(name, given["q"], obstacles, clearance)
             if answer is not None:
                 return answer
@@ -185,9 +185,7 @@ class DistanceQueries(Core):
         if call.library.on_device and clearance is not None and obstacles is None:
             return self.min_distance(given["q"]) > clearance
         measured, columns = self._measured(name, chosen, obstacles, clearance)
-        rows = {}
-        if obstacles is not None and measured.kinds:
-            rows = {kind: call.library.like_numpy(array) for kind, array in obstacles.rows(self.dtype).items()}
+        rows = {} if obstacles is None or not measured.kinds else obstacles.rows_in(call.library, self.dtype)
         if name.startswith("min") and not columns:
             raise ArgumentError(f"{name}: {model.name!r} has no pairs of shapes, and there are no obstacles")
         result = call.result(0, *result_shape(model, name, columns))
@@ -204,7 +202,7 @@ class DistanceQueries(Core):
     ) -> tuple[Measured, int]:
         """What is asked, and the number of distances."""
         near = () if obstacles is None or not obstacles.count else obstacles.near(self.model)
-        kinds = tuple(obstacles.rows(self.dtype)) if obstacles is not None and near else ()
+        kinds = obstacles.kinds if obstacles is not None and near else ()
         columns = len(pairs) + (len(near) * obstacles.count if obstacles is not None else 0)
         return Measured(name, tuple(pairs), near, kinds, clearance is not None), columns
 
