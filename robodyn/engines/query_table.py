@@ -1004,7 +1004,7 @@ _CONTACTS = (
         optional=("f_ext", "inertia", "dV0"),
         needs=("inverse",),
         joint_forces={"tau": "force"},
-        engines=("reference", "cpu"),
+        engines=("reference", "cpu", "gpu"),
         of_contacts=True,
     ),
 )

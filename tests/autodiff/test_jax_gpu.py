@@ -15,6 +15,7 @@ import pytest
 from conftest import relative
 from ffi_frames import STRUCTS, Caller
 from gpu_host import missing
+from gpu_host.cases import touching
 from gpu_host.device import HostDevice
 from robots import own
 
@@ -273,6 +274,16 @@ def test_kernels_under_every_transformation(ball, host):
 def _beside(model):
     """The same functions by calls of Python."""
     return wrap(rd.Dynamics(model, engine="reference"))
+
+
+@on_host
+def test_contacts_are_kernels_inside_of_what_jax_compiles(host):
+    model, x = touching()
+    rj, launches = wrap(model), len(host.launches)
+    found = jax.jit(rj.contact_forward_dynamics)(*x)
+    assert len(host.launches) == launches + 1
+    for got, wanted in zip(found, rd.Dynamics(model).contact_forward_dynamics(*x), strict=True):
+        assert relative(np.asarray(got), wanted) < 1e-9
 
 
 @on_host

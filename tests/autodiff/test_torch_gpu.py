@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from conftest import relative
 from gpu_host import missing
+from gpu_host.cases import touching
 from gpu_host.device import HostDevice
 from robots import own
 
@@ -222,6 +223,24 @@ def test_gpu_tensors_are_answered(name, dtype):
 @pytest.mark.parametrize("name", list(questions(TorchDynamics, *[None] * 4)))
 def test_gpu_tensors_have_derivatives(name, ball):
     require_derivatives(ball, _cuda(), (name,))
+
+
+@on_host
+def test_contacts_of_tensors_on_a_gpu(host):
+    model, x = touching()
+    x = on("cpu", *x, requires_grad=True)
+    query = wrap(model).contact_forward_dynamics
+    launches = len(host.launches)
+    qdd, f = query(*x)
+    assert [name for name, _ in host.launches[launches:]] == ["first", "repeated"]
+    assert 0 < (f[:, 0, 0] > 0.0).sum() < len(f)
+    slopes = torch.autograd.grad(qdd.square().sum(), x)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bridge, "_is_gpu", lambda device: False)
+        wanted = query(*x)
+        beside = torch.autograd.grad(wanted[0].square().sum(), x)
+    for one, other in zip(numbers((qdd, f, *slopes)), numbers((*wanted, *beside)), strict=True):
+        assert relative(one, other) < SAME["float64"]
 
 
 @pytest.mark.gpu

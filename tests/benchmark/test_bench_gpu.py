@@ -29,7 +29,7 @@ from robodyn.tools.benchmark.timing import seconds_of
 from tests.bench import __main__ as runner
 from tests.bench import points, published, records
 from tests.bench.cold import First
-from tests.bench.gpu import kernels, machine, peers, queries, suite
+from tests.bench.gpu import contacts, kernels, machine, peers, queries, suite
 from tests.bench.gpu.kernels import Partition, Trial
 from tests.bench.gpu.machine import Ceilings
 from tests.bench.gpu.queries import Case, Point
@@ -41,6 +41,8 @@ on_host = pytest.mark.skipif(bool(missing()), reason=f"kernels do not run on the
 
 # The kernels of this robot are those of other tests, so g++ compiles them once.
 SMALL = {"small": lambda: rd.random_tree(3, seed=1, joints=("revolute",))}
+BALL = """<robot name="ball"><link name="ball"><inertial><mass value="0.3"/>
+<inertia ixx="1e-3" iyy="1e-3" izz="1e-3" ixy="0" ixz="0" iyz="0"/></inertial></link></robot>"""
 ONE = ("inverse_dynamics",)
 QUERIES = "inverse_dynamics", "forward_dynamics_gradient"
 RUN = Run((), Settings(dtypes=("float64",), batches=(1, 70), seconds=0.0), announce=lambda text: None)
@@ -335,9 +337,27 @@ def test_a_part_that_fails_leaves_the_others(device, monkeypatch):
     run, stored = asked(monkeypatch, batches=(3,), ASKED=("inverse_dynamics",), FITTED=(3,), HELD_OUT=()), []
     monkeypatch.setattr(suite, "FIRST", ())
     found = suite.measure_on(host_machine(device), replace(run, fit=True, keep=stored.append))
-    assert stored == [found] * 7 and found.points[0].kernel_s > 0.0 and found.trials[0].seconds
+    assert stored == [found] * 8 and found.points[0].kernel_s > 0.0 and found.trials[0].seconds
     assert suite.remarks(found) == ["ceilings; fit: RuntimeError: the GPU is lost"]
     assert "ceilings; fit: RuntimeError" in suite.PAGE.markdown(found, {"commit": "x"}, {})
+
+
+@on_host
+@pytest.mark.kernels
+def test_steps_with_contacts_are_compared_and_counted(device, monkeypatch):
+    model = rd.load_urdf(BALL, base="floating").with_contacts([rd.Contact(rd.Sphere("ball", radius=0.1), rd.Plane())])
+    monkeypatch.setattr(contacts.contacts, "CASES", {contacts.ROBOT: (lambda: model, {})})
+    q = np.tile(model.neutral(), (2, 1))
+    q[:, 2] = 0.0995, 0.101
+    monkeypatch.setattr(contacts, "_standing", lambda model: (q, np.full((2, 6), 0.1)))
+    monkeypatch.setattr(contacts, "BATCHES", (3,))
+    (each,) = found = contacts.touched(replace(RUN, settings=replace(RUN.settings, batches=(3,))))
+    contacts.measure(host_machine(device), RUN, found)
+    assert each.problem == "" and each.off_by < 1e-9 and min(each.seconds, each.cpu_s) > 0.0
+    assert each.steps_per_s == pytest.approx(3 * contacts.STEPS / each.seconds) and contacts.fastest(found) is None
+    assert contacts.fastest([replace(each, dtype="float32")]) == each.steps_per_s
+    page = suite.PAGE.markdown(suite.Measured([], [], [], [], [], touched=found), {"commit": "x"}, {})
+    assert "## Contacts" in page and "| float64 | 3 |" in page
 
 
 # Choosing.
@@ -391,10 +411,10 @@ def test_goals_are_compared_with_what_was_found():
     first = [First("arm7", "inverse_dynamics", "gpu", 1.0), First("arm7", "forward_dynamics", "gpu", 4.0)]
     chosen = trial({"thread": 1.0}, "thread")
     found = suite.goals(suite.Measured([fast, slow], [], [], [], first, [chosen], CEILINGS))
-    assert [each[-1] for each in found] == ["yes", "NO", "NO", "NO", "yes"]
+    assert [each[-1] for each in found] == ["yes", "NO", "NO", "NO", NOT_MEASURED, "yes"]
     assert [each[2] for each in found[:2]] == ["5.1 x", "2.9 x"] and found[3][2] == "4 s"
     assert "humanoid, floating" in found[2][2]
-    assert [each[-1] for each in suite.goals(suite.Measured([], [], [], [], []))] == [NOT_MEASURED] * 5
+    assert [each[-1] for each in suite.goals(suite.Measured([], [], [], [], []))] == [NOT_MEASURED] * 6
     table = suite.beside_published([replace(fast, batch=1024, call_s=1e-6)])
     assert table.rows[1][:4] == ("forward_dynamics", "iiwa14", "27 us", "39 us") and table.rows[1][-1] == "1 us"
 

@@ -18,8 +18,10 @@ from robots import own
 from test_gpu_compile import compiles
 
 import robodyn as rd
+from robodyn.algorithms.contacts.tasks import by_blocks, contact_step
 from robodyn.engines.gpu.compiler import Report, compile_reported
 from robodyn.engines.gpu.occupancy import resident_blocks
+from robodyn.engines.gpu.repeated_kernels import repeated_kernel
 from robodyn.engines.gpu.source import SHARED_BYTES, WARP, KernelSource
 from robodyn.engines.gpu.unrolled_kernels import print_program, traced, unrolled_kernel
 
@@ -171,3 +173,19 @@ def test_gpu_kernel_in_several_functions() -> None:
     report = compile_reported(print_program(program, np.dtype(np.float32), part_operations=300), "sm_90").report
     assert report.stack_bytes > 100
     assert report.registers < 255
+
+
+@pytest.mark.kernels
+def test_gpu_budget_of_contacts() -> None:
+    """Of the first block of iterations, and of what repeats further ones, of which each warp has a queue."""
+    model = _model("quadruped floating")
+    feet = [rd.Sphere(name, radius=0.02) for name in model.link_names if name.endswith("foot")]
+    contacts = [rd.Contact(foot, rd.Plane()) for foot in feet]
+    model = model.with_contacts(contacts, limits=False, dry_friction=False)
+    inputs, bounding = ("q", "qd", "tau", "dt"), model.contacts.bounding(0.002)
+    first, again = (contact_step(model, bounding, "mujoco", False, names) for names in (inputs, (*inputs, "qdd")))
+    f4 = np.dtype(np.float32)
+    _check(unrolled_kernel(model, first, f4), "sm_90", 255, 3200, 3500)
+    task = by_blocks(first, again, ("q_next", "qd_next", "error"), 3)
+    report = _check(repeated_kernel(model, task, f4), "sm_90", 255, 3500, 3700)
+    assert report.shared_bytes == 2 * 64 * 8

@@ -33,6 +33,17 @@ def states(model: rd.Model, batch: int, seed: int = 0) -> dict[str, Any]:
     return found
 
 
+def touching(batch: int = 5) -> tuple[rd.Model, tuple[Any, ...]]:
+    """A small robot on rails that touches a floor in most of its states (q, qd, tau), alone by its second body."""
+    model = rd.random_tree(2, seed=3, joints=("prismatic",))
+    link, rng = model.link_names[-1], np.random.default_rng(5)
+    q = rng.uniform(-0.3, 0.3, (batch, 2))
+    heights = rd.Dynamics(model, engine="reference").link_pose(q, link)[:, 2, 3]
+    floor = rd.Plane(offset=float(np.quantile(heights, 0.8)) - 0.1)
+    model = model.with_contacts([rd.Contact(rd.Sphere(link, radius=0.1), floor)])
+    return model, (q, *rng.normal(size=(2, batch, 2)))
+
+
 def rolled_kernel(model: rd.Model, task: Task, dtype: Any, **options: Any) -> KernelSource:
     """The only kernel of a task, as loops."""
     (source,) = rolled_kernels(model, task, dtype, **options)

@@ -56,8 +56,6 @@ STATIC = ("link", "links", "relative_to", "frame", "classical", "axes")
 """Arguments that are no arrays."""
 NOTHING: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 """No special shapes of arguments."""
-_NOT_HERE = ("self", "out", "method", "obstacles", "pairs", "dt")
-"""Parameters of methods of `Dynamics` that these functions lack; dt of contacts is its default."""
 
 
 class DifferentiableDynamics(Stepping):
@@ -437,7 +435,8 @@ class Generic:
         method = getattr(type(functions.dyn), question.name)
         self.__self__, self._question = functions, question
         self.__name__, self.__doc__ = question.name, method.__doc__
-        parameters = [each for name, each in signature(method).parameters.items() if name not in _NOT_HERE]
+        known = (*question.arrays, *STATIC)  # dt of contacts is its default
+        parameters = [each for name, each in signature(method).parameters.items() if name in known]
         self.__signature__ = Signature([each.replace(annotation=each.empty) for each in parameters])
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:

@@ -42,6 +42,7 @@ def arrays_of(given: Any) -> tuple[dict[str, Any], tuple[Any, ...]]:
     if given is None:
         return {}, ()
     if isinstance(given, Obstacles):
+        given.require_host()
         found: dict[str, Any] = {"spheres": given.spheres, "capsules": given.capsules, "boxes": given.boxes}
         ignore = given.ignore
     else:

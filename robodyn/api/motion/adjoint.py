@@ -114,7 +114,7 @@ class _AtAnswers(_Programs):
     def _ask(self, given: Mapping[str, Array], q: Array, qd: Array, by_q: Array, by_qd: Array) -> dict[str, Array]:
         run, task = self.run, self._task
         inputs = run.with_answers(q, qd, given)
-        gradients = {name: np.empty(inputs[name].shape, run.dyn.dtype) for name in task.wrt}
+        gradients = {name: run.library.xp.empty(inputs[name].shape, run.dyn.dtype) for name in task.wrt}
         inputs |= {task.weights["q_next"]: by_q, task.weights["qd_next"]: by_qd}
         run.engine.run(task, inputs, {f"by_{name}": array for name, array in gradients.items()})
         return gradients

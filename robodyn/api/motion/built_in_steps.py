@@ -18,6 +18,7 @@ from robodyn.api.motion.step_spec import needs_armature
 from robodyn.api.queries.call import against_gravity
 from robodyn.api.queries.contacts import OF_CONTACTS
 from robodyn.core.integrators import STABLE
+from robodyn.core.joints import unit_quaternion
 from robodyn.core.model import Model
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import RobodynError
@@ -203,6 +204,16 @@ def nearly_unit(model: Model, q: Array) -> Array:
         return q
     unit = model.unit_coordinates(q)
     return np.where(np.abs(unit - q) <= 8.0 * eps, q, unit)
+
+
+def nearly_unit_on_device(model: Model, q: Array, xp: Any) -> Array:
+    """The same for configurations (B, nq) on a device, without waiting for it."""
+    close, found = 8.0 * _EPS[q.dtype.type], q.copy()
+    for start in model.quaternion_starts.tolist():
+        given = tuple(q[:, start + k] for k in range(4))
+        for k, (entry, unit) in enumerate(zip(given, unit_quaternion(given), strict=True)):
+            found[:, start + k] = xp.where(abs(unit - entry) <= close, entry, unit)
+    return found
 
 
 def _in_rows(array: Array, shape: tuple[int, ...], leading: tuple[int, ...]) -> Array:

@@ -142,7 +142,8 @@ def step(
     run.window(states[0], states[1], 0)
     if run.interrupted:
         raise KeyboardInterrupt
-    run.warn_of_contacts("step")
+    if run.start.checked or not run.outer.on_device:  # else nothing waits for the device
+        run.warn_of_contacts("step")
     return _handed_out(run, "step", [slab[1] for slab in states], targets, "state after it")
 
 
@@ -312,7 +313,7 @@ class _Trajectory:
         q, qd = (run.outward(array[:n_kept]) for array in self._arrays)
         diverged = self._diverged_by(done).reshape(run.start.leading)[()]
         contacts = run.dyn.model.contacts is not None
-        converged = run.converged.reshape(run.start.leading)[()] if contacts else None
+        converged = run.library.to_numpy(run.converged).reshape(run.start.leading)[()] if contacts else None
         return Rollout(steps * run.dt, q, qd, diverged, done, run.dyn.model, converged)
 
     def finished(self) -> Rollout:

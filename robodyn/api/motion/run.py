@@ -18,7 +18,7 @@ import numpy as np
 from robodyn.algorithms.dual_numbers import Differentiable, Slopes, step_gradient
 from robodyn.algorithms.joint_limits import dof_of_coordinates, inertia_moved, limits_of, linear_dofs
 from robodyn.algorithms.tasks import COEFFICIENTS, Repeated, ScalarTask, Step, StepGradient, Task
-from robodyn.api.motion.built_in_steps import NOT_NEGATIVE, STEADY, nearly_unit
+from robodyn.api.motion.built_in_steps import NOT_NEGATIVE, STEADY, nearly_unit, nearly_unit_on_device
 from robodyn.api.motion.policy import BuiltInStep, Policy, PolicyLoop, Stop, follow, tau_of
 from robodyn.api.motion.step_spec import (
     FORWARD_DYNAMICS,
@@ -107,7 +107,7 @@ class Run:
             model_gravity = self.library.constant(dyn.model.gravity.astype(dyn.dtype))
             gravity, dV0 = self.given.pop("gravity"), self.given.get("dV0")
             self.given["dV0"] = against_gravity(self.library.xp, model_gravity, gravity, dV0)
-        self.converged = np.ones(start.batch, bool)
+        self.converged = self.library.xp.full(start.batch, True, bool)
         if (
             dyn.model.contacts is None
             and dyn.model.constraints
@@ -218,9 +218,10 @@ class Run:
         array = real_array(name, value, shape, self.dyn.dtype, read=self.outer.array, flags=name in FLAGS)
         if self.start.checked or name in per_dof:
             require_finite(name, array, len(shape))
-        if name in (*per_dof, "contact_friction"):
+        if name in per_dof:
             require_not_negative(name, array)
-        require_of_contacts(self.dyn.model, name, array)
+        if self.start.checked or not self.outer.on_device:
+            require_of_contacts(self.dyn.model, name, array, self.outer)
         timed = array.ndim - len(shape) > len(leading) and not stays
         if timed:
             self.timed.add(name)
@@ -245,9 +246,9 @@ class Run:
     def first(self) -> tuple[Array, Array]:
         """The first states, with quaternions scaled to unit length (`nearly_unit`)."""
         q, qd = (self.inward(self.start.inputs[name]) for name in ("q", "qd"))
-        if self.dyn.model.quaternion_starts.size:
-            q = self.library.like_numpy(nearly_unit(self.dyn.model, self.library.to_numpy(q)))
-        return q, qd
+        if self.library.on_device:
+            return nearly_unit_on_device(self.dyn.model, q, self.library.xp), qd
+        return nearly_unit(self.dyn.model, q), qd
 
     def as_given_at_start(self) -> tuple[Array, Array]:
         """The first states q (B, nq) and qd (B, nv) as passed by the user, without normalisation."""
@@ -441,18 +442,18 @@ class Run:
     @cached_property
     def _solver(self) -> Solver:
         """What takes steps with contacts."""
-        return step_solver(self.dyn, self.integrator, self.dt)
+        return step_solver(self.dyn, self.integrator, self.dt, self.engine)
 
     @cached_property
     def _lengths(self) -> Array:
         """The time step of each row (B,)."""
-        return np.full(self.start.batch, self.dt, self.dyn.dtype)
+        return cast(Array, self.library.xp.full(self.start.batch, self.dt, self.dyn.dtype))
 
     def warn_of_contacts(self, what: str) -> None:
         """Warn of states whose contact forces did not converge."""
         contacts = self.dyn.model.contacts
         if contacts is not None:
-            warn_of_rows(what, ~self.converged, self.start.leading, contacts)
+            warn_of_rows(what, ~self.library.to_numpy(self.converged), self.start.leading, contacts)
 
     def given_at(self, k: int) -> dict[str, Array]:
         """The inputs of step `k`, (B, ...)."""
@@ -494,7 +495,7 @@ class Run:
         """Inputs of a step with contacts, and the accelerations "qdd" in it."""
         inputs = self._with_contacts(q, qd, given)
         with memory_for(self.start.batch):
-            qdd = np.empty_like(qd)
+            qdd = self.library.xp.empty(qd.shape, qd.dtype)
             solution = self._solver.solve(inputs, {"qdd": qdd})
         self.converged &= solution.converged | ~solution.finite
         return {**inputs, "qdd": qdd}

@@ -32,6 +32,7 @@ from robodyn.core.constraints.refusals import constraints_named
 from robodyn.core.integrators import GYROSCOPIC, HOLDS_JOINTS, INTEGRATORS
 from robodyn.core.model import Model
 from robodyn.core.sweeps import INPUTS, PER_ROW, Algorithm
+from robodyn.engines.protocol import Engine
 from robodyn.engines.query_table import OF_CONSTRAINTS, QUERIES, QuerySpec, QueryVariant
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import one_of
@@ -156,11 +157,13 @@ def _step_with_contacts(dyn: Dynamics, given: tuple[str, ...], integrator: str, 
     return step_of(contact_task(dyn.model, 0.0, inputs=("q", "qd", *given)), integrator, forces)
 
 
-def step_solver(dyn: Dynamics, integrator: str, dt: float) -> Solver:
-    """What takes steps of a robot with contacts; an input of its task is "dt" (B,)."""
+def step_solver(dyn: Dynamics, integrator: str, dt: float, engine: Engine | None = None) -> Solver:
+    """What takes steps of a robot with contacts on an engine, None for the usual one. An input of its task is "dt"
+    (B,)."""
     contacts = require_contacts(dyn, "step")
     bounding, damped = contacts.bounding(dt), "damping" in dyn.joint_forces
-    return Solver(dyn.engine, contacts, partial(contact_step, dyn.model, bounding, integrator, damped), bounding)
+    task = partial(contact_step, dyn.model, bounding, integrator, damped)
+    return Solver(dyn.engine if engine is None else engine, contacts, task, bounding)
 
 
 def contact_step_gradient_of(dyn: Dynamics, integrator: str, dt: float, inputs: tuple[str, ...]) -> ScalarTask:

@@ -23,6 +23,7 @@ from robodyn.core.contacts.kinds import Contacts
 from robodyn.core.model import Model
 from robodyn.engines.protocol import Engine
 from robodyn.internals.arguments import Array, finite_real, require_finite, rows_named
+from robodyn.internals.array_library import NUMPY, Library
 from robodyn.internals.cached import with_fast_path
 from robodyn.internals.errors import ArgumentError, ConvergenceWarning, UnavailableError
 from robodyn.internals.messages import brief, quoted, users_line
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from robodyn.engines.cpu.native.answers import Answers
     from robodyn.engines.cpu.native.entry import Argument
 
-_ENGINES = ("reference", "cpu")
+_ENGINES = ("reference", "cpu", "gpu")
 _STATE = ("q", "qd", "tau")
 OF_CONTACTS = ("contact_friction", "ground_pose")
 """Parameters of contacts that can be inputs of a state."""
@@ -40,6 +41,8 @@ _ARRAYS = (*_STATE, "f_ext", "inertia", "dV0")
 _CHECKED = (*COEFFICIENTS, "gravity", *OF_CONTACTS)
 """Inputs whose values are checked or turned into others: the method answers for them."""
 Arrays: TypeAlias = dict[str, Array]
+_TOO_LARGE = "too large"
+"""In messages of engines about tasks that are too large for a program."""
 
 
 class _FastDynamics(FastPath):
@@ -115,7 +118,7 @@ class ContactQueries(Core):
     Raises, in all of them:
         ArgumentError: the model has no contacts, or `joint_forces` has the dry friction of joints, which acts as rows
             of the contacts.
-        UnavailableError: the engine is neither "reference" nor "cpu", or the robot is too large for one program.
+        UnavailableError: the engine is "scan", or the robot is too large for one program.
     """
 
     @fast_dynamics
@@ -141,8 +144,9 @@ class ContactQueries(Core):
         each slot, N, on the first shape.
 
         Contacts are MuJoCo's: accelerations minimise a convex cost of soft rows (docs/contacts.md). States that do not
-        converge are named by a `robodyn.ConvergenceWarning`; they have the best accelerations that were found. Torques
-        of condim 4 and 6 act, but are no part of f.
+        converge are named by a `robodyn.ConvergenceWarning`; they have the best accelerations that were found. For
+        arrays on a GPU that is found out with check=True only, as are wrong values of arguments, because looking waits
+        for the device. Torques of condim 4 and 6 act, but are no part of f.
 
         Args:
             dt: the time step in s, of which twice bounds time constants from below (`refsafe`).
@@ -163,11 +167,11 @@ class ContactQueries(Core):
             "f_ext": f_ext, "inertia": inertia, "armature": armature, "damping": damping, "friction": friction,
             "gravity": gravity, "dV0": dV0, "contact_friction": contact_friction, "ground_pose": ground_pose,
         }  # fmt: skip
-        call = self._contact_call("contact_forward_dynamics", {"q": q, "qd": qd, "tau": tau, **others}, out)
+        call = self._contact_call({"q": q, "qd": qd, "tau": tau, **others}, out)
         results = call.results({"qdd": (self.model.nv,), "f": (len(contacts.slot_pairs), 3)})
         if call.batch:
-            solution = contact_solver(self, bounding).solve(call.inputs, results)
-            warn_of_rows("contact_forward_dynamics", ~solution.converged & solution.finite, call.leading, contacts)
+            solution = contact_solver(self, bounding, call.engine).solve(call.inputs, results)
+            _warn("contact_forward_dynamics", solution, call, contacts)
         return cast(tuple[Array, Array], call.finish(results))
 
     def contact_forward_dynamics_gradient(
@@ -198,15 +202,15 @@ class ContactQueries(Core):
         what = "contact_forward_dynamics_gradient"
         bounding, contacts = self._bounding(what, dt)
         given = {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, "inertia": inertia, "dV0": dV0}
-        call = self._contact_call(what, given, out)
+        call = self._contact_call(given, out)
         names = (*call.inputs, "qdd")
         task = contact_gradient_task(self.model, bounding, "damping" in self.joint_forces, names)
         results = call.results(dict.fromkeys(DERIVATIVES, (self.model.nv, self.model.nv)))
         if call.batch:
-            qdd = np.empty_like(call.inputs["qd"])
-            solution = contact_solver(self, bounding).solve(call.inputs, {"qdd": qdd})
-            self.engine.compose(task, {**call.inputs, "qdd": qdd}, results)
-            warn_of_rows(what, ~solution.converged & solution.finite, call.leading, contacts)
+            qdd = call.new(self.model.nv)
+            solution = contact_solver(self, bounding, call.engine).solve(call.inputs, {"qdd": qdd})
+            call.engine.compose(task, {**call.inputs, "qdd": qdd}, results)
+            _warn(what, solution, call, contacts)
         return cast(tuple[Array, Array, Array], call.finish(results))
 
     def _bounding(self, what: str, dt: float) -> tuple[float, Contacts]:
@@ -221,24 +225,21 @@ class ContactQueries(Core):
         contacts = require_contacts(self, what)
         return contacts.bounding(seconds), contacts
 
-    def _contact_call(self, what: str, given: dict[str, Any], out: tuple[Array, ...] | None) -> Call:
+    def _contact_call(self, given: dict[str, Any], out: tuple[Array, ...] | None) -> Call:
         """A call about states with contacts, with the damping of joints among tau, and gravity in dV0."""
         call = Call(self, given, tuple(given.keys() - {*_STATE}), out)
-        if call.library.on_device:
-            raise UnavailableError(f"{what}: got arrays on a GPU; wanted NumPy arrays")
         self._take_parameters(call, "damping" in self.joint_forces)
         return call
 
     def _take_parameters(self, call: Call, damped: bool) -> None:
         """Check parameters of a call, and turn gravity and damping into what the program has."""
-        inputs, model = call.inputs, self.model
-        for name, array in inputs.items():
+        inputs, model, library = call.inputs, self.model, call.library
+        for name, array in inputs.items() if call.checked or not library.on_device else ():
             if name in COEFFICIENTS:
                 require_finite(name, array, 1)
-            if name in (*COEFFICIENTS, "contact_friction"):
                 require_not_negative(name, array)
-            require_of_contacts(model, name, array)
-        if "armature" in inputs and "inertia" not in inputs:
+            require_of_contacts(model, name, array, library)
+        if "armature" in inputs and "inertia" not in inputs and not library.on_device:
             rows = inputs["armature"].astype(np.float64, copy=False)
             self._require_regular_with(rows.min(axis=0) if len(rows) else model.armature)
         else:
@@ -248,14 +249,22 @@ class ContactQueries(Core):
             if damping is not None:
                 inputs["tau"] = inputs["tau"] - damping * inputs["qd"]
             if "gravity" in inputs:
-                own = model.gravity.astype(self.dtype)
-                inputs["dV0"] = against_gravity(np, own, inputs.pop("gravity"), inputs.get("dV0"))
+                own = library.constant(model.gravity.astype(self.dtype))
+                inputs["dV0"] = against_gravity(library.xp, own, inputs.pop("gravity"), inputs.get("dV0"))
 
 
-def contact_solver(dyn: Core, bounding: float) -> Solver:
-    """What answers `contact_forward_dynamics`. `bounding`: `Contacts.bounding` of the time step."""
+def contact_solver(dyn: Core, bounding: float, engine: Engine | None = None) -> Solver:
+    """What answers `contact_forward_dynamics` on an engine, None for the usual one. `bounding`: `Contacts.bounding` of
+    the time step."""
     contacts = require_contacts(dyn, "contact_forward_dynamics")
-    return Solver(dyn.engine, contacts, partial(contact_task, dyn.model, bounding), bounding)
+    task = partial(contact_task, dyn.model, bounding)
+    return Solver(dyn.engine if engine is None else engine, contacts, task, bounding)
+
+
+def _warn(what: str, solution: Solution, call: Call, contacts: Contacts) -> None:
+    """Warn of rows whose forces did not converge. On a GPU that waits for the device, and is for checked calls only."""
+    if call.checked or not call.library.on_device:
+        warn_of_rows(what, call.library.to_numpy(~solution.converged & solution.finite), call.leading, contacts)
 
 
 def require_not_negative(name: str, array: Array) -> None:
@@ -268,16 +277,23 @@ def require_not_negative(name: str, array: Array) -> None:
         raise ArgumentError(f"{name}: got {brief(float(array[array < 0.0][0]))}; wanted numbers of at least 0")
 
 
-def require_of_contacts(model: Model, name: str, array: Array) -> None:
-    """Raise for parameters of contacts that a robot cannot obey. NaN is let through.
+def require_of_contacts(model: Model, name: str, given: Array, library: Library = NUMPY) -> None:
+    """Raise for parameters of contacts that a robot cannot obey. NaN is let through. `given`: an array of the library.
 
     Raises:
-        ArgumentError: there are no contacts, matrices are no poses, or a joint has no row for its dry friction.
+        ArgumentError: there are no contacts, numbers are below 0, matrices are no poses, or a joint has no row for its
+            dry friction.
     """
     contacts = model.contacts
+    if name not in (*OF_CONTACTS, "friction"):
+        return
     if contacts is None:
         if name in OF_CONTACTS:
             raise ArgumentError(f"{name}: got some for {quoted(model.name)}, which has no contacts; wanted None")
+        return
+    array = library.to_numpy(given)
+    if name == "contact_friction":
+        require_not_negative(name, array)
     elif name == "ground_pose":
         entries = [array[..., i, j] for i in range(4) for j in range(4)]
         with np.errstate(all="ignore"):
@@ -343,10 +359,12 @@ class Solver:
         try:
             return self._solve_by_blocks(inputs, results)
         except UnavailableError as error:
+            if _TOO_LARGE not in str(error):
+                raise
             raise UnavailableError(f"{error}; with max_contacts of with_contacts the deepest slots act alone") from None
 
     def outputs(self, task: ScalarTask, results: Mapping[str, Array], batch: int) -> Arrays:
-        """All outputs of a task: results, and memory for the others."""
+        """All outputs of a task: results, and memory for the others, in the host's memory."""
         engine = self.engine
         return {
             name: results[name] if name in results else np.zeros((batch, *output.shape(engine.model)), engine.dtype)
@@ -355,22 +373,35 @@ class Solver:
 
     def _solve_deepest(self, inputs: Mapping[str, Array], results: Mapping[str, Array]) -> Solution:
         """The same with the deepest slots of each state alone. States where more slots act count as not converged."""
-        chosen = deepest_of(self.engine.model, self.bounding)(self.engine, inputs)
+        device, own = self.engine.on_device(), dict(results)
+        library = NUMPY if device is None else device[1]
+        moved = device is not None and isinstance(inputs["q"], np.ndarray)
+        if moved:  # all stages of all states run on the device
+            inputs = {name: library.like_numpy(array) for name, array in inputs.items()}
+            own = {name: library.xp.empty(array.shape, array.dtype) for name, array in results.items()}
+        chosen = deepest_of(self.engine.model, self.bounding)(self.engine, library, inputs)
         inputs = {name: array for name, array in inputs.items() if name not in OF_CONTACTS}
-        own = dict(results)
-        if "f" in results:
-            own["f"] = np.empty((*chosen.slots.shape, 3), results["f"].dtype)
+        every = own.get("f")
+        if every is not None:
+            own["f"] = library.xp.empty((*chosen.slots.shape, 3), every.dtype)
         solution = self._solve_by_blocks({**inputs, "points": chosen.points, "sides": chosen.sides}, own)
-        if "f" in results:
-            results["f"][...] = 0.0
-            np.put_along_axis(results["f"], chosen.slots[..., None], own["f"], 1)
-        return Solution(solution.converged & ~chosen.overflow, solution.finite)
+        if every is not None:
+            every[...] = 0.0
+            every[library.xp.arange(len(every))[:, None], chosen.slots] = own["f"]
+            own["f"] = every
+        solution = Solution(solution.converged & ~chosen.overflow, solution.finite)
+        if not moved:
+            return solution
+        for name, array in results.items():
+            array[...] = library.to_numpy(own[name])
+        return Solution(library.to_numpy(solution.converged), library.to_numpy(solution.finite))
 
     def _solve_by_blocks(self, inputs: Mapping[str, Array], results: Mapping[str, Array]) -> Solution:
         """The same by the program of the task alone."""
         dtype, batch = inputs["q"].dtype, len(inputs["q"])
+        device = None if isinstance(inputs["q"], np.ndarray) else self.engine.on_device()
         task = self.by_blocks(tuple(inputs), (*results, "error"))
-        error = np.zeros(batch, dtype)
+        error: Array = (NUMPY if device is None else device[1]).xp.zeros(batch, dtype)
         if not self.engine.run_program(task, inputs, {**results, "error": error}):
             every = self.outputs(task.first, {**results, "error": error}, batch)
             self.engine.compose(task.first, inputs, every)

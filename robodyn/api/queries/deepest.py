@@ -14,6 +14,7 @@ from robodyn.core.contacts.kinds import LEAST_FRICTION
 from robodyn.core.model import Model
 from robodyn.engines.protocol import Engine
 from robodyn.internals.arguments import Array
+from robodyn.internals.array_library import Library
 from robodyn.internals.errors import UnavailableError
 from robodyn.internals.messages import quoted
 
@@ -21,6 +22,8 @@ _KEPT = "_deepest_slots"
 """Where a model keeps its stages, one for each bound of time constants."""
 _BLOCK = 256
 """States at once, whose slots are all in memory."""
+_DEVICE_BLOCK = 1 << 14
+"""The same on a GPU."""
 _MOST_GAP = 1e3
 """Distance above margins, m, beyond which slots are equally far."""
 
@@ -55,7 +58,7 @@ class Deepest:
             )
         self._model, self._contacts = model, contacts
         self._count = contacts.max_contacts or 0
-        self._of_slots = of_slots = list(contacts.slot_pairs)
+        self._of_slots = of_slots = np.array(contacts.slot_pairs)
         pairs, elliptic = contacts.pairs, contacts.cone == "elliptic"
         normal = [pair.gains(bounding, contacts.refsafe) for pair in pairs]
         tangent = [pair.gains(bounding, contacts.refsafe, pair.solreffriction if elliptic else None) for pair in pairs]
@@ -78,43 +81,45 @@ class Deepest:
             sides.append(moved[0] - moved[1])
         self._sides = np.array(sides)[of_slots]
 
-    def __call__(self, engine: Engine, inputs: Mapping[str, Array]) -> Chosen:
-        """Choose in each of the states. `inputs`: "q" (B, nq), and "contact_friction" and "ground_pose" if given."""
+    def __call__(self, engine: Engine, library: Library, inputs: Mapping[str, Array]) -> Chosen:
+        """Choose in each of the states. `inputs`: arrays of the library, "q" (B, nq), and "contact_friction" and
+        "ground_pose" if given."""
+        size = _DEVICE_BLOCK if library.on_device else _BLOCK
         read = {name: inputs[name] for name in ("q", "contact_friction", "ground_pose") if name in inputs}
-        blocks = range(0, len(inputs["q"]), _BLOCK)
-        parts = [self._block(engine, {name: array[k : k + _BLOCK] for name, array in read.items()}) for k in blocks]
-        return parts[0] if len(parts) == 1 else Chosen(*map(np.concatenate, zip(*parts, strict=True)))
+        blocks = range(0, len(inputs["q"]), size)
+        parts = [self._block(engine, library, {name: a[k : k + size] for name, a in read.items()}) for k in blocks]
+        return parts[0] if len(parts) == 1 else Chosen(*map(library.xp.concatenate, zip(*parts, strict=True)))
 
-    def _block(self, engine: Engine, inputs: dict[str, Array]) -> Chosen:
+    def _block(self, engine: Engine, library: Library, inputs: dict[str, Array]) -> Chosen:
+        xp, placed = library.xp, library.constant
         q, friction = inputs["q"], inputs.pop("contact_friction", None)
-        every = np.empty((len(q), len(self._margin), _SLOT), q.dtype)
+        every = xp.empty((len(q), len(self._margin), _SLOT), q.dtype)
         for pairs, slots in parts_of(self._contacts):
             task = contact_points_task("contact_slots", self._model, pairs, tuple(inputs))
-            part = np.empty((len(q), slots.stop - slots.start, _SLOT), q.dtype)
+            part = xp.empty((len(q), slots.stop - slots.start, _SLOT), q.dtype)
             engine.compose(task, inputs, {"slots": part})
             every[:, slots] = part
-        gaps = every[..., 0] - self._margin.astype(q.dtype)
+        gaps = every[..., 0] - placed(self._margin.astype(q.dtype))
         k = self._count
-        chosen = np.sort(np.argpartition(gaps, k - 1, axis=1)[:, :k], axis=1)
-        gap = np.minimum(np.take_along_axis(gaps, chosen, 1), _MOST_GAP)
-        points = np.empty((*chosen.shape, POINT), q.dtype)
+        chosen = xp.sort(xp.argpartition(gaps, k - 1, axis=1)[:, :k], axis=1)
+        gap = np.minimum(xp.take_along_axis(gaps, chosen, 1), _MOST_GAP)
+        points = xp.empty((*chosen.shape, POINT), q.dtype)
         points[..., 0] = gap
-        points[..., 1:10] = np.take_along_axis(every[..., 1:], chosen[..., None], 1)
-        weight, K, B, B_t = np.moveaxis(self._constants[chosen], -1, 0)
-        rubs, mu = self._rubs[chosen], self._friction[chosen]
+        points[..., 1:10] = xp.take_along_axis(every[..., 1:], chosen[..., None], 1)
+        weight, K, B, B_t = xp.moveaxis(placed(self._constants)[chosen], -1, 0)
+        rubs, mu = placed(self._rubs)[chosen], placed(self._friction)[chosen]
         if friction is not None:
-            own = np.take_along_axis(friction[:, self._of_slots], chosen, 1)
-            mu = np.repeat(np.maximum(own, LEAST_FRICTION)[..., None], 2, -1)
-        factor = np.where(rubs, regularisation(1.0, 3, mu[..., 0], self._contacts), self._frictionless)
-        form, I = self._form[chosen], np.empty_like(gap)
+            own = xp.take_along_axis(xp.take(friction, placed(self._of_slots), axis=1), chosen, 1)
+            mu = xp.repeat(np.maximum(own, LEAST_FRICTION)[..., None], 2, -1)
+        factor = xp.where(rubs, regularisation(1.0, 3, mu[..., 0], self._contacts), self._frictionless)
+        form, I = placed(self._form)[chosen], xp.zeros(gap.shape, gap.dtype)
         for number, pair in enumerate(self._forms.values()):
-            same = form == number
-            I[same] = impedance_of(pair, gap[same])
+            I = xp.where(form == number, impedance_of(pair, gap), I)
         points[..., 10] = (1.0 - I) / I * (factor * weight)
         points[..., 11] = K * I
         points[..., 12], points[..., 13] = B, B_t
-        points[..., 14:] = np.where(rubs[..., None], mu, 0.0)
-        return Chosen(chosen, points, self._sides[chosen].astype(q.dtype), (gaps < 0.0).sum(1) > k)
+        points[..., 14:] = xp.where(rubs[..., None], mu, 0.0)
+        return Chosen(chosen, points, placed(self._sides)[chosen].astype(q.dtype), (gaps < 0.0).sum(1) > k)
 
 
 _SLOT = 10

@@ -28,6 +28,7 @@ from robodyn.core.shapes import Pairs
 from robodyn.engines.protocol import Engine
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, broadcast_leading, finite_number, integer, real_array
+from robodyn.internals.array_library import Library
 from robodyn.internals.errors import ArgumentError, UnavailableError
 from robodyn.internals.messages import brief
 
@@ -171,7 +172,7 @@ class DistanceQueries(Core):
                 "load_urdf(meshes='box' or 'spheres') where its collisions are meshes"
             )
         obstacles = None if given.get("obstacles") is None else _obstacles(given["obstacles"])
-        if obstacles is not None and pairs is None and given.get("out") is None:
+        if obstacles is not None and not obstacles.on_device and pairs is None and given.get("out") is None:
             answer = self._built_in(name, given["q"], obstacles, clearance)
             if answer is not None:
                 return answer
@@ -181,12 +182,10 @@ class DistanceQueries(Core):
         leading = () if obstacles is None else obstacles.leading
         call = Call(self, {"q": given["q"]}, (), given.get("out"), more=[leading])
         require_fitting(obstacles, call.leading, "q")
-        if call.library.on_device:
-            if clearance is not None and obstacles is None:
-                return self.min_distance(given["q"]) > clearance
-            raise UnavailableError("obstacles, pairs: got q on a GPU; wanted NumPy arrays, for which they are answered")
+        if call.library.on_device and clearance is not None and obstacles is None:
+            return self.min_distance(given["q"]) > clearance
         measured, columns = self._measured(name, chosen, obstacles, clearance)
-        rows = {} if obstacles is None or not measured.kinds else obstacles.rows(self.dtype)
+        rows = {} if obstacles is None or not measured.kinds else obstacles.rows_in(call.library, self.dtype)
         if name.startswith("min") and not columns:
             raise ArgumentError(f"{name}: {model.name!r} has no pairs of shapes, and there are no obstacles")
         result = call.result(0, *result_shape(model, name, columns))
@@ -203,7 +202,7 @@ class DistanceQueries(Core):
     ) -> tuple[Measured, int]:
         """What is asked, and the number of distances."""
         near = () if obstacles is None or not obstacles.count else obstacles.near(self.model)
-        kinds = tuple(obstacles.rows(self.dtype)) if obstacles is not None and near else ()
+        kinds = obstacles.kinds if obstacles is not None and near else ()
         columns = len(pairs) + (len(near) * obstacles.count if obstacles is not None else 0)
         return Measured(name, tuple(pairs), near, kinds, clearance is not None), columns
 
@@ -270,11 +269,12 @@ class DistanceQueries(Core):
     def _by_parts(self, measured: Measured, call: Call, rows: dict[str, Array], result: Array) -> None:
         """Fill the result from queries about the model's own pairs, and about blocks of obstacles."""
         name = "min_distance_with_gradient" if measured.name == "min_distance_gradient" else measured.name
-        least = np.full(call.batch, np.inf, self.dtype)
-        for asked, given, columns in _parts(self.model, measured, rows):
+        xp = call.library.xp
+        least = xp.full(call.batch, np.inf, self.dtype)
+        for asked, given, columns in _parts(self.model, measured, rows, call.library):
             task = task_of(name, self.model, asked)
             shapes = {key: output_shape(self.model, each) for key, each in task.outputs.items()}
-            found = {key: np.empty((call.batch, *shape), self.dtype) for key, shape in shapes.items()}
+            found = {key: call.new(*shape) for key, shape in shapes.items()}
             call.engine.compose(task, {"q": call.inputs["q"], **given}, found)
             d, own = next(iter(found.values())), [*found.values()][-1]
             if not measured.is_least:
@@ -282,32 +282,39 @@ class DistanceQueries(Core):
                 continue
             with np.errstate(invalid="ignore"):
                 nearer = ~(least <= d)
-            result[nearer], least = own[nearer], np.minimum(least, d)
+            result[...] = xp.where(_wide(nearer, result), own, result)
+            least = np.minimum(least, d)
         if measured.is_least:
-            result[np.isnan(least)] = np.nan
+            result[...] = xp.where(_wide(least == least, result), result, np.nan)
+
+
+def _wide(rows: Array, like: Array) -> Array:
+    """An array (B,) with further axes of length 1, as many as `like` has."""
+    return rows.reshape(len(rows), *(1,) * (like.ndim - 1))
 
 
 def _parts(
-    model: Model, measured: Measured, rows: Mapping[str, Array]
+    model: Model, measured: Measured, rows: Mapping[str, Array], library: Library
 ) -> Iterator[tuple[Asked, dict[str, Array], Array]]:
     """A query in parts that are programs: what is asked, its obstacles, and the columns of its results. A program may
     repeat the last obstacle."""
     n, counts = len(measured.pairs), {kind: array.shape[-2] for kind, array in rows.items()}
     starts = dict(zip(counts, accumulate(counts.values(), initial=n), strict=False))
     if n:
-        yield Asked(measured.pairs), {}, np.arange(n)
+        yield Asked(measured.pairs), {}, library.constant(np.arange(n))
     for kind, asked, shapes, blocks in obstacle_blocks(model, measured.near, counts):
         for numbers in blocks:
             columns = starts[kind] + sum(counts.values()) * shapes[:, None] + numbers
-            yield asked, {kind: rows[kind][:, numbers]}, columns.ravel()
+            block = library.xp.take(rows[kind], library.constant(numbers), axis=1)
+            yield asked, {kind: block}, library.constant(columns.ravel())
 
 
 def _of_batch(array: Array, call: Call) -> Array:
     """Obstacles (B, k, n) of a call's configurations; without copies if they are the same for all."""
-    own = array.shape[-2:]
+    own, broadcast_to = array.shape[-2:], call.library.xp.broadcast_to
     if array.ndim > 2:
-        return np.broadcast_to(array, (*call.leading, *own)).reshape(call.batch, *own)
-    return np.broadcast_to(array, (call.batch, *own))
+        return cast(Array, broadcast_to(array, (*call.leading, *own)).reshape(call.batch, *own))
+    return cast(Array, broadcast_to(array, (call.batch, *own)))
 
 
 def _obstacles(given: Any) -> Obstacles:

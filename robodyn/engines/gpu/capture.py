@@ -47,6 +47,16 @@ def capture(dyn: Dynamics, query: str, arrays: Sequence[Any], out: Any, others: 
         raise ArgumentError(
             f"capture: got no array on the GPU among the arguments of {query}; wanted all of them there"
         )
+    if any(hasattr(each, "require_host") for each in (*arrays, *others.values())):
+        raise ArgumentError(
+            "obstacles: got some for a recorded call; wanted None, calls with obstacles are not recorded"
+        )
+    contacts = dyn.model.contacts
+    if contacts is not None and contacts.crowded and query == "contact_forward_dynamics":
+        raise ArgumentError(
+            f"capture: got {query} of {dyn.model.name!r} with max_contacts, whose deepest slots are found by sorting, "
+            "which is not recorded; wanted max_contacts=None"
+        )
     if not dyn.model.n_bodies:
         raise ArgumentError(f"capture: got {query} of {dyn.model.name!r}, in which nothing moves; there is no kernel")
     # Arguments are converted before the recording: during it, no other library may be asked to wait for a stream.

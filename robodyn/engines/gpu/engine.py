@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.algorithms.tasks import ScalarTask, Step, StepGradient, StraightLine, Task
+from robodyn.algorithms.tasks import Repeated, ScalarTask, Step, StepGradient, StraightLine, Task
 from robodyn.compile.tracing.unrolled import output_shape
 from robodyn.core.model import Model
 from robodyn.engines.gpu.choice import ALWAYS, Chooser, Variant
 from robodyn.engines.gpu.device import Device, LoadedKernel, default_device
+from robodyn.engines.gpu.device_arrays import DeviceArrays
 from robodyn.engines.gpu.generated import GeneratedKernels
 from robodyn.engines.gpu.options import GpuOptions
+from robodyn.engines.gpu.repeated_kernels import repeated_kernel
 from robodyn.engines.gpu.rolled_kernels import rolled_kernels
 from robodyn.engines.gpu.source import SHARED_BYTES, KernelSource
 from robodyn.engines.gpu.staging import Staging
@@ -27,10 +29,9 @@ from robodyn.engines.gpu.unrolled_kernels import marching_kernel, unrolled_kerne
 from robodyn.engines.protocol import BY_PARTS, Engine, Explanation
 from robodyn.engines.query_table import BASE, QuerySpec
 from robodyn.engines.reference import ReferenceEngine
-from robodyn.internals.arguments import Array, instead
+from robodyn.internals.arguments import Array
 from robodyn.internals.array_library import Library
-from robodyn.internals.errors import ArgumentError, UnavailableError
-from robodyn.internals.messages import brief
+from robodyn.internals.errors import UnavailableError
 from robodyn.internals.records import dataclass
 
 _ROOM = 4
@@ -41,62 +42,8 @@ free memory, because that query is slow. On an H200, gradients of 65,536 quadrup
 kernels take 0.50 ms."""
 
 
-class DeviceArrays:
-    """The array library of a device (`robodyn.internals.array_library.Library`)."""
-
-    on_device = True
-
-    def __init__(self, device: Device) -> None:
-        self._device, self.xp = device, device.xp
-        self._constants: dict[tuple[str, tuple[int, ...], bytes], Array] = {}
-
-    def array(self, name: str, value: Any, wanted: str) -> Array:
-        """An argument as an array of the device library, without a copy. It must be on this device."""
-        try:
-            array: Array = self._device.wrapped(value)
-        except Exception as error:  # a foreign object may raise anything
-            raise ArgumentError(f"{name}: got {brief(value)} ({brief(error)}); {instead(value) or wanted}") from error
-        here, number = self._device.name, self._device.number
-        if not self._device.is_here(array):
-            there = self._device.place(array)
-            raise ArgumentError(f"{name}: got an array on {there}; wanted one on the GPU of this Dynamics, {here}")
-        if not self._device.is_selected():
-            raise ArgumentError(
-                f"{name}: got an array on the GPU of this Dynamics, {here}, while another GPU is the current one; "
-                f"wanted the call inside `with cupy.cuda.Device({number})`"
-            )
-        return array
-
-    def output(self, name: str, given: Any, shape: tuple[int, ...], dtype: Any) -> Array:
-        """A user's output array `given` as an array of the device library, without a copy."""
-        wanted = f"wanted a {np.dtype(dtype)} array of shape {shape} on the GPU"
-        try:
-            writable = not given.__cuda_array_interface__["data"][1]
-        except Exception:  # a foreign object may raise anything
-            writable = False
-        if not writable:
-            raise ArgumentError(f"{name}: got {brief(given)}; {wanted}, which can be written to")
-        array = self.array(name, given, wanted)
-        if array.shape != shape or array.dtype != dtype:
-            raise ArgumentError(f"{name}: got a {array.dtype} array of shape {array.shape}; {wanted}")
-        return array
-
-    def like_numpy(self, array: Array) -> Array:
-        """A copy of a NumPy array on the device."""
-        copy: Array = self.xp.asarray(array)
-        return copy
-
-    def constant(self, array: Array) -> Array:
-        """A copy of a NumPy array on the device, cached for all calls and streams. For small, seldom changed arrays."""
-        key = array.dtype.str, array.shape, array.tobytes()
-        if key not in self._constants:
-            self._constants[key] = self._device.constant(array)
-        return self._constants[key]
-
-    def to_numpy(self, array: Array) -> Array:
-        """A copy as a NumPy array. Waits until the device has computed it."""
-        copy: Array = self.xp.asnumpy(array)
-        return copy
+_BY_BLOCKS = "one kernel for the first block of iterations, one that repeats further blocks in states that are left"
+"""Reason in explanations for queries that are answered by tasks of the kind `Repeated`."""
 
 
 @dataclass(frozen=True)
@@ -445,10 +392,37 @@ class GpuEngine(Engine):
     def run_program(self, task: ScalarTask, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
         """Fill `outputs` with one kernel; see `protocol.Engine`."""
         require_own_process(self._process)
-        plan = self._program(task, tuple(name for name in BASE if name in inputs))
+        base = tuple(name for name in BASE if name in inputs)
+        plan = self._repeated(task, base) if isinstance(task, Repeated) else self._program(task, base)
         if plan is not None:
             self._run_plan(plan, inputs, outputs)
         return plan is not None
+
+    def _repeated(self, task: Repeated, base: tuple[str, ...]) -> Plan | None:
+        """Two kernels, of which the second repeats its program in the states whose error is too large. None for models
+        without bodies.
+
+        Raises:
+            UnavailableError: one of them is too large, `GpuOptions` want other kernels, or the error is no result.
+        """
+        if not self.model.n_bodies:
+            return None
+        if self.options.kernel not in ("auto", "unrolled"):
+            raise UnavailableError(
+                f"engine 'gpu': GpuOptions(kernel={self.options.kernel!r}) has no kernel of {task.first.name}; wanted "
+                "'auto' or 'unrolled'"
+            )
+        if task.error not in task.outputs:
+            raise UnavailableError(f"engine 'gpu': {task.name} needs its result {task.error!r}")
+        if (task, base) not in self._programs:
+            first = unrolled_kernel(self.model, task.first, self.dtype, base, name="first")
+            again = repeated_kernel(self.model, task, self.dtype, base)
+            with self.device.selected():
+                launches = tuple(map(self._launch, self.device.load_all([first, again])))
+            every = {name: output_shape(self.model, each) for name, each in task.first.outputs.items()}
+            between = {name: shape for name, shape in every.items() if name not in task.outputs}
+            self._programs[task, base] = Plan(Variant("unrolled"), launches, between)
+        return self._programs[task, base]
 
     def _run_reference(
         self, task: Task, inputs: Mapping[str, Array], outputs: Mapping[str, Array], link: int | None
@@ -483,6 +457,8 @@ class GpuEngine(Engine):
         """Which kernel answers the query, and why."""
         if question.of_link:
             return super().explain(question, batch)
+        if question.of_contacts and question.needs:
+            return Explanation(question.name, batch, self.name, "newton", _BY_BLOCKS)
         task = question.plain_task(self.model)
         if isinstance(task, ScalarTask) and self._program(task, ()) is None:
             return Explanation(question.name, batch, self.name, self.method_of(question), BY_PARTS)

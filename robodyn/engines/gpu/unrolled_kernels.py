@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.algorithms.tasks import Derivative, Step, Traceable
+from robodyn.algorithms.tasks import Derivative, ScalarTask, Step, Traceable
 from robodyn.compile.c import sincos
 from robodyn.compile.c.body import Body
 from robodyn.compile.lowering import lower
@@ -34,7 +34,10 @@ from robodyn.internals.errors import UnavailableError
 from robodyn.internals.records import dataclass
 
 MAX_OPERATIONS = 32_000
-"""Operations of the longest program that is printed. NVRTC takes about 20 s to compile it."""
+"""Operations of the longest program that is printed, if there are other kernels of its task. NVRTC takes about 20 s to
+compile it."""
+MOST_OPERATIONS = 80_000
+"""The same of tasks that are one program only, as on the CPU engine."""
 VALUES_IN_REGISTERS = {"float32": 270, "float64": 106}
 """The most values alive at once for which the assembler for sm_90 spills nothing. A thread has 255 registers, but the
 assembler reorders operations, so this count is only a guide."""
@@ -49,7 +52,7 @@ warps. And the fewest scalars of a window for each lane: with fewer, the runs of
 _MAX_STEPS, _MAX_ENTRIES = 4096, 8192
 """The most steps over bodies, and entries of results, for which tracing is tried."""
 
-_PRELUDE = f"""\
+PRELUDE = f"""\
 #ifndef ROBODYN_PRINTED
 #define ROBODYN_PRINTED
 {FUSED}\
@@ -58,7 +61,7 @@ _PRELUDE = f"""\
 
 
 @dataclass(frozen=True)
-class _Array:
+class PortArray:
     """An input or output. `offset`: the start of its warp's tile in shared memory, None if it has no tile; `windowed`:
     True if it goes through the window instead."""
 
@@ -94,7 +97,7 @@ class _Array:
 
 
 @dataclass(frozen=True)
-class _Block:
+class Block:
     """A block of threads. `tile`: scalars of shared memory for the tiles of each warp; `dynamic_bytes`: bytes of shared
     memory that must be requested at launch, 0 if it is static."""
 
@@ -133,11 +136,11 @@ class _Block:
 
 
 @dataclass(frozen=True)
-class _Layout:
+class Layout:
     """The arrays in the order of arguments, the scalars of shared memory of a warp, and the window for results, or
     None. The window precedes the tiles."""
 
-    arrays: tuple[_Array, ...]
+    arrays: tuple[PortArray, ...]
     tile: int
     window: Window | None = None
 
@@ -147,7 +150,7 @@ class _Layout:
         return 0 if self.window is None else padded(self.window.room)
 
 
-def _tiled(program: Program, room: int, beside: int) -> _Layout:
+def _tiled(program: Program, room: int, beside: int) -> Layout:
     """Place tiles in shared memory of `room` scalars. Inputs get tiles only while all tiles fit in `beside` scalars.
 
     Results get tiles before inputs, and short rows before long ones: a load brings neighbouring scalars into the cache
@@ -162,12 +165,12 @@ def _tiled(program: Program, room: int, beside: int) -> _Layout:
         if needed and used + size <= (room if is_output else beside):
             offsets[port.name, is_output] = used
             used += size
-    return _Layout(
-        tuple(_Array(port, is_output, offsets.get((port.name, is_output))) for port, is_output in ports), used
+    return Layout(
+        tuple(PortArray(port, is_output, offsets.get((port.name, is_output))) for port, is_output in ports), used
     )
 
 
-def _layout(program: Program, room: int, itemsize: int, *, march: bool) -> _Layout:
+def _layout(program: Program, room: int, itemsize: int, *, march: bool) -> Layout:
     """Tiles in shared memory of `room` scalars, or a window if the tiles of all results do not fit.
 
     Tiles of inputs take at most half of the room (except in `march`). With more, fewer warps would be resident to hide
@@ -185,8 +188,8 @@ def _layout(program: Program, room: int, itemsize: int, *, march: bool) -> _Layo
         return tiled
     beside = _tiled(replace(program, outputs=()), 0, share - front)
     inputs = (replace(array, offset=None if array.offset is None else front + array.offset) for array in beside.arrays)
-    results = (_Array(port, True, None, windowed=port.size > 0) for port in program.outputs)
-    return _Layout((*inputs, *results), front + beside.tile, window)
+    results = (PortArray(port, True, None, windowed=port.size > 0) for port in program.outputs)
+    return Layout((*inputs, *results), front + beside.tile, window)
 
 
 def unrollable(model: Model, task: Traceable) -> bool:
@@ -202,7 +205,12 @@ def unrollable(model: Model, task: Traceable) -> bool:
     steps = model.n_bodies * (model.nv_tree if lanes else 1) * times
     if steps > _MAX_STEPS or entries > _MAX_ENTRIES or solves * times > MAX_OPERATIONS:
         return False
-    return (inner.least_operations(model) or 0) * times <= MAX_OPERATIONS
+    return (inner.least_operations(model) or 0) * times <= _most(task)
+
+
+def _most(task: Traceable) -> int:
+    """Operations of the longest program of a task that is printed."""
+    return MOST_OPERATIONS if isinstance(task, ScalarTask) and task.one_program else MAX_OPERATIONS
 
 
 def traced(model: Model, task: Traceable, base: Iterable[str] = (), link: int | None = None) -> Program:
@@ -213,7 +221,7 @@ def traced(model: Model, task: Traceable, base: Iterable[str] = (), link: int | 
     """
     if unrollable(model, task):
         program = trace(model, task, link=link, base=base)
-        if program.operations <= MAX_OPERATIONS:
+        if program.operations <= _most(task):
             return in_short_order(program)
     raise UnavailableError(f"engine 'gpu': {task.name} of {model.name!r} is too large for straight-line code")
 
@@ -313,9 +321,9 @@ def print_program(
             return f"{rows[id(port)]}[{k}]" if id(port) in rows else f"mine[{window.slot(port, k)}]"
 
         body = Body(window.made, dialect, place, part_operations, behind)
-    functions, statements = _functions(body, layout, name)
+    functions, statements = part_functions(body, layout, name)
     asked = threads // WARP * tile * dtype.itemsize
-    block = _Block(scalar, threads, tile, asked if asked > SHARED_BYTES else 0)
+    block = Block(scalar, threads, tile, asked if asked > SHARED_BYTES else 0)
     kernel = (
         _marching(name, block, called, arrays, statements)
         if march
@@ -323,7 +331,7 @@ def print_program(
     )
     return KernelSource(
         name=name,
-        text="\n".join([_PRELUDE, called.text(), *functions, kernel]),
+        text="\n".join([PRELUDE, called.text(), *functions, kernel]),
         dtype=dtype,
         inputs=tuple(port.name for port in program.inputs),
         outputs=tuple(port.name for port in program.outputs),
@@ -333,7 +341,7 @@ def print_program(
     )
 
 
-def _functions(body: Body, layout: _Layout, name: str) -> tuple[list[str], list[str]]:
+def part_functions(body: Body, layout: Layout, name: str) -> tuple[list[str], list[str]]:
     """The functions of a program that is too long for one function, and the statements of the kernel."""
     parts, scalar, arrays = body.parts(), body.dialect.scalar, layout.arrays
     if len(parts) == 1:
@@ -353,7 +361,7 @@ def _braces(lines: Sequence[str]) -> str:
     return "{\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
 
 
-def _kernel(name: str, block: _Block, functions: Functions, layout: _Layout, statements: Sequence[str]) -> str:
+def _kernel(name: str, block: Block, functions: Functions, layout: Layout, statements: Sequence[str]) -> str:
     """The kernel: a loop in which each warp takes 32 states at a time."""
     scalar, arrays = block.scalar, layout.arrays
     staged = [array for array in arrays if array.offset is not None]
@@ -378,10 +386,12 @@ def _kernel(name: str, block: _Block, functions: Functions, layout: _Layout, sta
         *(f"    {array.copy(functions)}" for array in staged if array.is_output),
         "}",
     ]
-    return _global(name, block, arrays, (), lines)
+    return global_function(name, block, arrays, (), lines)
 
 
-def _global(name: str, block: _Block, arrays: Sequence[_Array], numbers: Sequence[str], lines: Sequence[str]) -> str:
+def global_function(
+    name: str, block: Block, arrays: Sequence[PortArray], numbers: Sequence[str], lines: Sequence[str]
+) -> str:
     """A kernel with these lines of text."""
     scalar = block.scalar
     parameters = [array.pointer(scalar, f"__restrict__ {array.row}_rows") for array in arrays]
@@ -396,13 +406,13 @@ _CARRIED = {"q": "q_next", "qd": "qd_next"}
 """The output that becomes an input of the next step, by the input's name."""
 
 
-def _march_numbers(arrays: Sequence[_Array]) -> tuple[str, ...]:
+def _march_numbers(arrays: Sequence[PortArray]) -> tuple[str, ...]:
     inputs = [array.port.name for array in arrays if not array.is_output]
     return ("steps", *(f"{name}_moves" for name in inputs if name not in _CARRIED))
 
 
 def _marching(
-    name: str, block: _Block, functions: Functions, arrays: Sequence[_Array], statements: Sequence[str]
+    name: str, block: Block, functions: Functions, arrays: Sequence[PortArray], statements: Sequence[str]
 ) -> str:
     """A kernel in which each warp integrates its 32 states over all steps.
 
@@ -450,4 +460,4 @@ def _marching(
         "    __syncwarp();",
         "}",
     ]
-    return _global(name, block, arrays, _march_numbers(arrays), lines)
+    return global_function(name, block, arrays, _march_numbers(arrays), lines)

@@ -13,7 +13,7 @@ from functools import partial
 from robodyn.tools.benchmark.tables import Cells, number
 from tests.bench import published
 from tests.bench.cold import First, first_answer
-from tests.bench.gpu import kernels, peers, queries
+from tests.bench.gpu import contacts, kernels, peers, queries
 from tests.bench.gpu import machine as machines
 from tests.bench.gpu.machine import Ceilings, Machine, of_one_gpu
 from tests.bench.gpu.queries import BATCHES, Point
@@ -50,12 +50,14 @@ class Measured:
     problems: dict[str, str] = field(default_factory=dict)
     took_s: dict[str, float] = field(default_factory=dict)
     commits: dict[str, str] = field(default_factory=dict)
+    touched: list[contacts.Touched] = field(default_factory=list)
 
 
 _PARTS = {
     "fit": "trials",
     "queries": "points",
     "rollouts": "rolled",
+    "contacts": "touched",
     "peers": "rivals",
     "partitions": "partitions",
     "first answers": "first",
@@ -94,7 +96,7 @@ def measure_on(machine: Machine, run: Run, engine: str = "gpu") -> Measured:
         First(FIRST_ROBOT, each, "gpu") for each in FIRST if run.selected(f"gpu: first answer, {FIRST_ROBOT}, {each}")
     ]
     asked = queries.points(run), kernels.partitions(run), queries.rollouts(run), peers.rivals(run), first
-    found = Measured(*asked, machine=machine.facts)
+    found = Measured(*asked, machine=machine.facts, touched=contacts.touched(run))
 
     def limits() -> None:
         found.ceilings = machines.ceilings(machine, run.settings.dtypes, run.seconds)
@@ -114,6 +116,7 @@ def measure_on(machine: Machine, run: Run, engine: str = "gpu") -> Measured:
         "fit": fitting,
         "queries": lambda: queries.measure(machine, run, found.points),
         "rollouts": lambda: queries.measure_rollouts(machine, run, found.rolled),
+        "contacts": lambda: contacts.measure(machine, run, found.touched),
         "peers": lambda: peers.measure(run, found.rivals, found.points),
         "partitions": lambda: kernels.measure_partitions(machine, run, found.partitions),
         "first answers": first_answers,
@@ -146,6 +149,12 @@ def goals(found: Measured) -> list[tuple[str, ...]]:
         *(_times_grid(found.points, robot, wanted) for robot, wanted in TIMES_GRID.items()),
         goal(roofline, OVER_ROOFLINE, *farthest, most=True),
         goal(first, FIRST_ANSWER_S, slowest, most=True, unit=seconds),
+        goal(
+            f"{contacts.ROBOT}: steps with contacts per second, {contacts.DTYPE}",
+            contacts.WANTED,
+            contacts.fastest(found.touched),
+            unit=lambda rate: NOT_MEASURED if rate is None else number(rate),
+        ),
         goal("the chosen kernel over the fastest, at most", kernels.ALLOWED, kernels.worst(found.trials), most=True),
     ]
 
@@ -214,6 +223,7 @@ def remarks(found: Measured) -> list[str]:
     asked += [(f"{p.robot}, {p.query}, {p.dtype}, batch {p.batch:,}", p.problem) for p in found.points]
     asked += [(f"{each.robot}, {each.query}, {each.peer}", each.problem) for each in found.rivals]
     asked += [(f"rollouts, {r.robot}, {r.integrator}, {r.dtype}, batch {r.batch:,}", r.problem) for r in found.rolled]
+    asked += [(f"contacts, {t.robot}, {t.dtype}, batch {t.batch:,}", t.problem) for t in found.touched]
     for each in (*found.partitions, *found.trials):
         what = f"{each.query}, {each.dtype}" if isinstance(each, kernels.Trial) else "partitions"
         where = f"{each.robot}, {what}, batch {each.batch:,}"

@@ -12,7 +12,8 @@ import numpy as np
 from robodyn.core.joints import unit_quaternion
 from robodyn.core.model import Model
 from robodyn.engines.gpu.device import Device, default_device
-from robodyn.engines.gpu.engine import DeviceArrays, require_own_process
+from robodyn.engines.gpu.device_arrays import DeviceArrays
+from robodyn.engines.gpu.engine import require_own_process
 from robodyn.engines.query_table import QuerySpec
 from robodyn.engines.scan.algorithms.mass_matrix import require_sparse_memory, sparse_entries, sparse_pattern
 from robodyn.engines.scan.cuda.device import ScanDevice
