@@ -209,6 +209,9 @@ def test_parameters_of_each_state_act_on_a_gpu(host, cone):
         after = cpu.step(q, qd, tau, dt=0.002, integrator="mujoco", **of_contacts)
         agree(Moving(gpu).step(q, qd, tau, dt=0.002, integrator="mujoco", **of_contacts), after, "float64")
         assert DeviceArray.looks == 0
+        for query in ("contact_distances", "contact_frames"):
+            wanted = getattr(cpu, query)(q, ground_pose=T)
+            agree([getattr(Moving(gpu), query)(q, ground_pose=T)], [wanted], "float64")
     for name, wrong in (("contact_friction", -of_contacts["contact_friction"]), ("ground_pose", 2.0 * T)):
         with pytest.raises(rd.ArgumentError, match=f"^{name}: got "):
             Moving(on("gpu", hopper(), check=True)).contact_forward_dynamics(q, qd, tau, **{name: wrong})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from robodyn.algorithms.contacts.points import contact_points_task, contacts_of, parts_of
@@ -13,7 +12,6 @@ from robodyn.api.queries.contacts import require_of_contacts
 from robodyn.api.queries.core import Core
 from robodyn.api.queries.fast_path import query
 from robodyn.internals.arguments import Array
-from robodyn.internals.errors import UnavailableError
 
 
 class ContactPointQueries(Core):
@@ -28,7 +26,7 @@ class ContactPointQueries(Core):
 
     Raises, in all of them:
         ArgumentError: the model has no contacts, or a matrix is no pose.
-        UnavailableError: on a GPU: too many pairs for one program, or a ground_pose.
+        UnavailableError: on a GPU: a pair is too large for one program.
     """
 
     @query
@@ -55,15 +53,13 @@ class ContactPointQueries(Core):
         if len(arrays) == 1 and (not self.engine.native or not model.n_bodies or self.engine.has_program(task)):
             return self._ask(name, given)
         call = Call(self, arrays, (), given.get("out"))
-        if call.library.on_device:
-            raise UnavailableError(f"{name}: got arrays on a GPU with a ground_pose; wanted NumPy arrays")
-        for each, array in call.inputs.items():
-            require_of_contacts(model, each, array)
+        for each, array in call.inputs.items() if call.checked or not call.library.on_device else ():
+            require_of_contacts(model, each, array, call.library)
         (key, sized), contacts = next(iter(task.outputs.items())), contacts_of(model, name)
         result = call.result(0, *sized.shape(model))
         for pairs, slots in parts_of(contacts) if result.size else ():
             part = contact_points_task(name, model, pairs, tuple(arrays))
-            found = np.empty((call.batch, slots.stop - slots.start, *result.shape[2:]), self.dtype)
+            found = call.new(slots.stop - slots.start, *result.shape[2:])
             call.engine.compose(part, call.inputs, {key: found})
             result[:, slots] = found
         return call.finish({key: result})

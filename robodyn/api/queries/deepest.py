@@ -86,7 +86,7 @@ class Deepest:
         "ground_pose" if given."""
         size = _DEVICE_BLOCK if library.on_device else _BLOCK
         read = {name: inputs[name] for name in ("q", "contact_friction", "ground_pose") if name in inputs}
-        blocks = range(0, len(inputs["q"]), size)
+        blocks = range(0, max(1, len(inputs["q"])), size)
         parts = [self._block(engine, library, {name: a[k : k + size] for name, a in read.items()}) for k in blocks]
         return parts[0] if len(parts) == 1 else Chosen(*map(library.xp.concatenate, zip(*parts, strict=True)))
 

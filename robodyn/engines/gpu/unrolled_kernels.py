@@ -37,7 +37,7 @@ MAX_OPERATIONS = 32_000
 """Operations of the longest program that is printed, if there are other kernels of its task. NVRTC takes about 20 s to
 compile it."""
 MOST_OPERATIONS = 80_000
-"""The same of tasks that are one program only, as on the CPU engine."""
+"""The same of tasks that are one program only, and of their derivatives, as on the CPU engine."""
 VALUES_IN_REGISTERS = {"float32": 270, "float64": 106}
 """The most values alive at once for which the assembler for sm_90 spills nothing. A thread has 255 registers, but the
 assembler reorders operations, so this count is only a guide."""
@@ -210,7 +210,10 @@ def unrollable(model: Model, task: Traceable) -> bool:
 
 def _most(task: Traceable) -> int:
     """Operations of the longest program of a task that is printed."""
-    return MOST_OPERATIONS if isinstance(task, ScalarTask) and task.one_program else MAX_OPERATIONS
+    inner = task
+    while isinstance(inner, Derivative):
+        inner = inner.task
+    return MOST_OPERATIONS if isinstance(inner, ScalarTask) and inner.one_program else MAX_OPERATIONS
 
 
 def traced(model: Model, task: Traceable, base: Iterable[str] = (), link: int | None = None) -> Program:
