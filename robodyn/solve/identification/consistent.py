@@ -10,13 +10,12 @@ not matter, and w from as high to what is asked for (Boyd and Vandenberghe, Conv
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from robodyn.core.inertial_parameters import pseudo_inertia
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import NumericalError
+from robodyn.internals.records import dataclass
 from robodyn.solve.identification.prior import Guess, whitened
 
 _FALL = 0.2

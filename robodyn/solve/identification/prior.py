@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from robodyn.core.inertial_parameters import from_pseudo_inertia, pseudo_inertia
 from robodyn.core.model import Model
 from robodyn.internals.arguments import Array
 from robodyn.internals.cached import cached_property
+from robodyn.internals.records import dataclass
 from robodyn.solve.identification.rows import Samples
 
 _LIGHTEST, _THINNEST, _SMALLEST = 1e-4, 0.03, 1e-3
