@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import pickle
 import shutil
 import subprocess
@@ -360,10 +361,10 @@ def test_in_mujoco(robot):
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("SEEDS", "2"))))
 @pytest.mark.parametrize("robot", ["stands", "trots", "shifts its weight"])
 def test_a_minute_in_mujoco(robot, seed):
-    """A minute, pushed every two seconds: no fall."""
+    """A minute, pushed every two seconds: no fall. SEEDS=20 in the environment: as many pushes and starts."""
     pytest.importorskip("mujoco")
     made = Humanoid() if robot == "shifts its weight" else Quadruped(robot == "stands")
     seen = run(made, 60.0, seed, {"stands": 30.0, "trots": 40.0, "shifts its weight": 20.0}[robot])
