@@ -15,7 +15,8 @@ from robodyn.compile.loops.table import Argument
 from robodyn.engines.cpu.table_kernel import TableKernel
 from robodyn.internals.arguments import Array
 from robodyn.solve.quadratic.factors import types
-from robodyn.solve.whole_body.code import PLACES, RESIDUALS, Robot, kernel, module_text, workspace_bytes
+from robodyn.solve.whole_body.code import RESIDUALS, kernel, module_text, workspace_bytes
+from robodyn.solve.whole_body.elimination import PLACES, Robot
 from robodyn.solve.whole_body.terms import Layout
 
 MOST_STEPS = 60
