@@ -223,6 +223,27 @@ def counts_itself(w: Array[Word]) -> Word:
     return 0
 
 
+def counted(w: Array[Word], value: Word) -> Word:
+    w[0] += 1
+    return value
+
+
+@routine
+def extremes_of_calls(w: Array[Word]) -> Word:
+    """Arguments of `min` and `max` that count their calls, in the test of a loop as well."""
+    small, k = min(w[1], counted(w, w[2])), 0
+    while k < max(counted(w, w[1]), counted(w, 4), small):
+        k += 1
+    return 100 * k + small
+
+
+@needs_gcc
+@pytest.mark.parametrize("words", [[0, 3, 5], [0, 5, 3], [0, 7, 7]])
+def test_arguments_of_extremes_are_evaluated_once(words, tmp_path):
+    (calls, *_), _ = everywhere(extremes_of_calls, words, tmp_path)
+    assert calls == 1 + 2 * (max(words[1], 4) + 1)
+
+
 @routine
 def switches(w: Array[Word]) -> Word:
     total = 0

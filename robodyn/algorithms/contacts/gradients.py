@@ -141,7 +141,7 @@ class _Moving(Rows):
     """Rows on dual numbers. Those of contacts are over the motion of two links relative to each other: six more degrees
     of freedom for each pair of links."""
 
-    def __init__(self, model: Model, given: Mapping[str, Sequence[Any]], at: OfLink, dt: float) -> None:
+    def __init__(self, model: Model, given: Mapping[str, Sequence[Any]], at: OfLink, bounding: float) -> None:
         nv, qd = model.nv, given["qd"]
         self._plain = given
         self._rates = [Dual(x, {(_QD, i): 1.0}) for i, x in enumerate(qd)]
@@ -151,7 +151,7 @@ class _Moving(Rows):
         self._a = [Dual(x, {(_A, i): 1.0}) for i, x in enumerate(self._known_a)]
         self._pairs: list[_Pair] = []
         state = {**given, "q": _coordinates(model, given["q"]), "qd": list(self._rates)}
-        super().__init__(model, state, at, bias, dt)
+        super().__init__(model, state, at, bias, bounding)
         self._forces: list[Any] = [0.0] * len(self._a)
         for group in self.groups:
             y = group.times(self._a)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,8 @@ SIGNS: Mapping[str, tuple[str, int]] = {
 }
 """Operators: the sign in C, and its precedence."""
 _UNARY: Mapping[type, str] = {ast.USub: "-", ast.UAdd: "+", ast.Invert: "~", ast.Not: "!"}
+_CALL = re.compile(r"\w\(|\(\*\)\(")
+"""A call in an expression of C. `(double)(x)` is none."""
 
 
 class Expressions(Walk):
@@ -139,9 +142,19 @@ class Expressions(Walk):
     def _extreme(self, function: Callable[..., Any], values: Sequence[Any]) -> Any:
         total, *others = values
         for each in others:
+            if any(isinstance(one, Term) and _CALL.search(one.text) for one in (total, each)):
+                total = self._extreme_of_calls(function is min, total, each)
+                continue
             test = self.compared(ast.Lt() if function is min else ast.Gt(), total, each)
             total = self.choice(test, total, each) if isinstance(test, Term) else total if test else each
         return total
+
+    def _extreme_of_calls(self, least: bool, a: Any, b: Any) -> Term:
+        """The smaller or the larger of two values. As arguments of a function they are evaluated once."""
+        kind = self._common(a, b)
+        first, second = self.typed(a, kind), self.typed(b, kind)
+        read = first.read or second.read
+        return Term(f"{self.module.extreme(least, c_type(kind, read))}({first.text}, {second.text})", kind, read=read)
 
     # Memory.
 

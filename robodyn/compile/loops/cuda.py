@@ -44,6 +44,7 @@ class Module:
 
     def __init__(self, types: Mapping[str, Type], *, device: bool = False, prefix: str = "") -> None:
         self.types, self.device, self._prefix = types, device, prefix
+        self._inline = INLINE if device else "static inline"
         self._functions: dict[object, _Function] = {}
         self._defined: dict[object, str] = {}
         self._texts: list[str] = []
@@ -96,6 +97,16 @@ class Module:
             self._texts.append(function.definition(self._functions[key].name, arguments))
         return self._functions[key].name
 
+    def extreme(self, least: bool, kind: str) -> str:
+        """The name of a function that returns the smaller, or the larger, of two values of a type of C."""
+        key = "extreme", least, kind
+        if key not in self._functions:
+            self._functions[key] = _Function(self.name("smaller" if least else "larger"), None)
+            name, head = self._functions[key].name, self._inline
+            sign = "<" if least else ">"
+            self._texts.append(f"{head} {kind} {name}({kind} a, {kind} b)\n{{\n    return a {sign} b ? a : b;\n}}\n")
+        return self._functions[key].name
+
     def struct(self, kind: Struct) -> None:
         """Define a structure."""
         if kind not in self._defined:
@@ -110,8 +121,7 @@ class Module:
         """The C function for these arguments, some of which are known."""
         key = function, *map(_fact, given.values())
         if key not in self._functions:
-            inline = INLINE if self.device else "static inline"
-            self._functions[key] = self._print(function, self.name(function.__name__), given, {}, inline)
+            self._functions[key] = self._print(function, self.name(function.__name__), given, {}, self._inline)
         return self._functions[key]
 
     def _print(

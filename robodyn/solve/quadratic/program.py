@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from robodyn.compile.llvm.target import Target
 from robodyn.compile.loops.language import Array as Memory
-from robodyn.compile.loops.language import bound, struct_of
+from robodyn.compile.loops.language import struct_of
 from robodyn.compile.loops.table import Argument
-from robodyn.engines.cpu.kernels import workspace
+from robodyn.engines.cpu.table_kernel import TableKernel
 from robodyn.internals.arguments import Array
 from robodyn.solve.quadratic.code import kernel, module_text
 from robodyn.solve.quadratic.factors import types, workspace_bytes
@@ -22,14 +21,11 @@ _STEPS, _STEPS_OF_EACH = 60, 4
 """Most steps of one programme after those for equalities, and in addition for each unknown."""
 _TOLERANCES = {"float64": (1e-10, 1e-6, 1e-18), "float32": (1e-7, 1e-5, 1e-14)}
 """Tolerances by the dtype of arrays, whose rounding makes dependent rows differ."""
-_PORTABLE = Target("", "", "", "sse2")
-"""The target whose vectors the reference engine has."""
 _CODE: WeakKeyDictionary[Any, dict[bool, Any]] = WeakKeyDictionary()
 """Loaded code of each engine, without and with squares."""
-_RUN = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
-class Programmes:
+class Programmes(TableKernel):
     """Quadratic programmes of one size; see `robodyn.solve.quadratic.code`.
 
     Args:
@@ -43,11 +39,11 @@ class Programmes:
     def __init__(
         self, engine: Any, n: int, m: int, rows: int | None = None, *, scale: float = 0.0, most: int | None = None
     ) -> None:
-        self.n, self.m, self.rows, self._engine = n, m, rows, engine
-        self._native, squares = engine.native, rows is not None
-        target, dtype = (engine.target if self._native else _PORTABLE), engine.dtype
-        self._types = types(dtype, target)
-        width = self._types["Vector"].width
+        super().__init__(engine)
+        self.n, self.m, self.rows = n, m, rows
+        target, dtype, squares = self.target, engine.dtype, rows is not None
+        self.types = types(dtype, target)
+        width = self.types["Vector"].width
         padded = -(-n // width) * width
         steps = _STEPS + _STEPS_OF_EACH * n if most is None else most
         sizes = np.array([n, m, rows or 0, padded, steps], np.int64)
@@ -61,9 +57,7 @@ class Programmes:
                 text = module_text(dtype, target, squares)
                 label = f"robodyn quadratic {dtype} {target.level}"
                 loaded[squares] = engine.compiler.shared(text, label, target)
-            self._code = loaded[squares]
-            self.address = self._code.address("kernel")
-            self.function = _RUN(self.address)
+            self.load(loaded[squares])
 
     def table(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> ctypes.Array[ctypes.c_int64]:
         """The argument table for arrays (B, ...) whose rows are contiguous.
@@ -78,24 +72,6 @@ class Programmes:
         words = [word for array in arrays for word in (array.__array_interface__["data"][0], array.strides[0])]
         return (ctypes.c_int64 * len(words))(*words)
 
-    def run(self, table: ctypes.Array[ctypes.c_int64], rows: int) -> None:
-        """Solve the programmes of the rows of a table. The caller keeps its arrays alive."""
-        address = ctypes.addressof(table)
-        if self._native:
-            self._engine.launch(self, address, rows)
-            return
-        scratch, _owner = workspace(self.workspace_bytes)
-        with bound(**self._types), np.errstate(all="ignore"):
-            kernel(Memory(address, struct_of(Argument)), 0, rows, scratch, self.rows is not None)
-
-    def one(self, table: ctypes.Array[ctypes.c_int64], *kept: Any) -> Callable[[], None]:
-        """A call for the first row of a table, as quick as possible. `kept`: what must stay alive."""
-        if not self._native:
-            return lambda: self.run(table, 1)
-        scratch, owner = workspace(self.workspace_bytes)
-        address, keep = ctypes.addressof(table), (table, owner, self._code, self._constants, kept)
-
-        def alone(run: Any = self.function, _: Any = keep) -> None:
-            run(address, 0, 1, scratch)
-
-        return alone
+    def run_as_python(self, table: int, rows: int, scratch: int) -> None:
+        """The loops of `robodyn.solve.quadratic.code`."""
+        kernel(Memory(table, struct_of(Argument)), 0, rows, scratch, self.rows is not None)

@@ -15,11 +15,10 @@ from robodyn.compile.loops.language import Array as Memory
 from robodyn.compile.loops.language import bound, struct_of
 from robodyn.engines.cpu.compiler import Compiler
 from robodyn.engines.cpu.kernels import workspace
+from robodyn.engines.cpu.table_kernel import PORTABLE
 from robodyn.internals.arguments import Array
 from robodyn.solve.trajectories.backward_code import INPUTS, OUTPUTS, Given, kernel, layout, module_text, types
 
-_PORTABLE = Target("", "", "", "sse2")
-"""The target whose vectors the reference engine has."""
 _CODE: dict[tuple[Any, Target, bool], Any] = {}
 """Loaded code by dtype and target, for one problem and for several at once."""
 _RUN = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
@@ -42,7 +41,7 @@ class _Kernel:
     def __init__(self, n: int, nu: int, steps: int, dtype: np.dtype[Any], engine: Any, several: bool) -> None:
         self._engine, self._several = engine if engine is not None and engine.native else None, several
         self._native = engine is None or engine.name != "reference"
-        target = _PORTABLE if not self._native else host_target() if self._engine is None else self._engine.target
+        target = PORTABLE if not self._native else host_target() if self._engine is None else self._engine.target
         self._types = types(dtype, target, several)
         width = self._types["Vector"].width
         entries = 1 if several else width

@@ -43,7 +43,7 @@ class Curvature:
             stiff = model.tree_armature + problem.dt * model.tree_damping
             self._dyn = dyn.variant(replace(model, tree_armature=stiff))
 
-    def add(self, rows: Array, q: Array, qd: Array, u: Array, model: Expansion, A: Array) -> Expansion:
+    def add(self, q: Array, qd: Array, u: Array, model: Expansion, A: Array) -> Expansion:
         """The model with the second derivatives of steps."""
         nv, dt, actuated = self._problem.nv, self._problem.dt, self._problem.actuated
         costate, vector = model.lx[:, -1], np.empty((*u.shape[:2], nv))

@@ -21,7 +21,7 @@ from robodyn.solve.trajectories.costs import Cost, State, Sum
 from robodyn.solve.trajectories.optimize import positive, read, result_of, searched
 from robodyn.solve.trajectories.phases import places
 from robodyn.solve.trajectories.shooting import DIVERGED, RUNNING, Search
-from robodyn.solve.trajectories.terms import Knotted, Residual
+from robodyn.solve.trajectories.terms import KnotValues, Residual
 from robodyn.solve.trajectories.trajectory import Trajectory
 from robodyn.solve.trajectories.warm import WarmSearch
 
@@ -220,7 +220,7 @@ class Mpc:
         array = real_array("goal", goal, own, np.float64)
         require_finite("goal", array, len(own))
         for each in chosen:
-            each.goal = Knotted("goal", array, own, self._steps, ())
+            each.goal = KnotValues("goal", array, own, self._steps, ())
 
 
 def _schedule(name: str, value: Any, own: tuple[int, ...], steps: int) -> Array:

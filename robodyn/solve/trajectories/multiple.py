@@ -67,7 +67,7 @@ class MultipleShooting(Search):
             shorter = self._step(rows[left], SIZES, dx[left], du[left], fall[left])
             number[left] = np.where(shorter < 0, -1, shorter + 1)
         taken = trying[number[trying] >= 0]
-        self.relax(rows[taken[number[taken] < 2]], 0.1)
+        self.relax(rows[taken[number[taken] < 2]])
         self.stiffen(rows[going[number[going] < 0]])
 
     def _step(self, rows: Array, sizes: Array, dx: Array, du: Array, fall: Array) -> Array:

@@ -16,7 +16,9 @@ from robodyn.solve.trajectories.shooting import (
     RUNNING,
     STALLED,
     Search,
+    relaxed,
     shorter_steps,
+    stiffened,
 )
 
 _PLACES = 32
@@ -108,8 +110,8 @@ class _Pool:
             eased[left[number == 0]] = True
             trying[left[number < 0]] = False
         failed = ~(trying | done)
-        mu[...] = np.where(eased, np.where(mu < LEAST_MU, 0.0, 0.1 * mu), mu)
-        mu[failed] = np.maximum(LEAST_MU, 10.0 * mu[failed])
+        mu[...] = np.where(eased, relaxed(mu), mu)
+        mu[failed] = stiffened(mu[failed])
         search.status[rows[done]] = CONVERGED
         stalled = failed & (mu > MOST_MU)
         search.status[rows[stalled]] = STALLED

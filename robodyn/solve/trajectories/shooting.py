@@ -21,7 +21,9 @@ RUNNING, CONVERGED, STALLED, DIVERGED = range(4)
 SIZES = 0.5 ** np.arange(1, 11)
 """Step sizes after 1."""
 ARMIJO = 1e-4
+"""Share of the predicted decrease that a step must reach."""
 LEAST_MU, MOST_MU = 1e-6, 1e10
+"""Regularisation that is not zero is at least the first; beyond the second a search ends."""
 
 
 class Search:
@@ -104,7 +106,7 @@ class Search:
         """The backward pass: the quadratic model, A and B, then k, K, expected and ok."""
         model, A, B = self.expansion(rows)
         if self.curvature is not None:
-            curved = self.curvature.add(rows, self.q[rows], self.qd[rows], self.u[rows], model, A)
+            curved = self.curvature.add(self.q[rows], self.qd[rows], self.u[rows], model, A)
             found = self._recursion(rows, curved, A, B, gap)
             flat = np.flatnonzero(~found[3])
             if flat.size:  # the model is not convex in the controls: without second derivatives it is
@@ -134,11 +136,11 @@ class Search:
         self.iterations[rows[going]] += 1
         trying = going[ok[going]]
         taken = self._try(rows[trying], np.ones(trying.size), k[trying], K[trying], expected[trying])
-        self.relax(rows[trying[taken]], 0.1)
+        self.relax(rows[trying[taken]])
         left = trying[~taken]
         if left.size:
             size = self.shorter(rows[left], k[left], K[left], expected[left])
-            self.relax(rows[left[size == 0]], 0.1)
+            self.relax(rows[left[size == 0]])
             left = left[size < 0]
         self.stiffen(np.concatenate((rows[left], rows[going[~ok[going]]])))
 
@@ -164,15 +166,24 @@ class Search:
         self.q[rows], self.qd[rows], self.u[rows] = plan
         self.cost[rows] = cost
 
-    def relax(self, rows: Array, factor: float) -> None:
+    def relax(self, rows: Array) -> None:
         """Less regularisation after a step that is long enough."""
-        mu = self.mu[rows]
-        self.mu[rows] = np.where(mu < LEAST_MU, 0.0, factor * mu)
+        self.mu[rows] = relaxed(self.mu[rows])
 
     def stiffen(self, rows: Array) -> None:
         """More regularisation after a failure; too much of it ends the search."""
-        self.mu[rows] = np.maximum(LEAST_MU, 10.0 * self.mu[rows])
+        self.mu[rows] = stiffened(self.mu[rows])
         self.status[rows[self.mu[rows] > MOST_MU]] = STALLED
+
+
+def relaxed(mu: Array) -> Array:
+    """Less regularisation."""
+    return np.where(mu < LEAST_MU, 0.0, 0.1 * mu)
+
+
+def stiffened(mu: Array) -> Array:
+    """More regularisation."""
+    return np.maximum(LEAST_MU, 10.0 * mu)
 
 
 def shorter_steps(

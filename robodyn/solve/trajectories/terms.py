@@ -67,8 +67,8 @@ class Term(Penalty, Protocol):
         """Weights and goals of rows, (R or 1, knots or 1, ...)."""
 
 
-class Knotted:
-    """Numbers of a cost for each problem and knot.
+class KnotValues:
+    """Weights or goals of a cost, for each problem and knot.
 
     Args:
         name: of the argument, for messages.
@@ -100,7 +100,7 @@ class Knotted:
             return numbers
         return numbers[:, -1:] if final else numbers[:, :-1]
 
-    def of(self, entries: Array) -> Knotted:
+    def of(self, entries: Array) -> KnotValues:
         """Some of the entries of the last axis."""
         made = copy(self)
         made._numbers = np.ascontiguousarray(self._numbers[..., entries])
@@ -112,7 +112,7 @@ class Knotted:
 
 
 Function: TypeAlias = Callable[[Array, Array], Array]
-Residue: TypeAlias = tuple[Function, Function | None]
+ErrorAndJacobian: TypeAlias = tuple[Function, Function | None]
 """An error and its Jacobian, of (goal, q); None for the identity."""
 
 
@@ -135,8 +135,8 @@ class Residual:
         self,
         error: Function,
         jacobian: Function | None,
-        weight: Knotted,
-        goal: Knotted,
+        weight: KnotValues,
+        goal: KnotValues,
         final: bool,
         piece: Piece,
     ) -> None:
@@ -174,7 +174,7 @@ class Velocity:
 
     piece = Piece("Velocity")
 
-    def __init__(self, weight: Knotted, goal: Knotted, final: bool) -> None:
+    def __init__(self, weight: KnotValues, goal: KnotValues, final: bool) -> None:
         self._weight, self._goal, self.final = weight, goal, final
 
     def numbers(self, rows: Array) -> tuple[Array, Array]:
@@ -200,7 +200,7 @@ class Effort:
 
     piece, final = Piece("Control"), False
 
-    def __init__(self, weight: Knotted, goal: Knotted) -> None:
+    def __init__(self, weight: KnotValues, goal: KnotValues) -> None:
         self._weight, self._goal = weight, goal
 
     def numbers(self, rows: Array) -> tuple[Array, Array]:
@@ -235,8 +235,8 @@ def terms_of(
     """
     model, found = dyn.model, list[Term]()
 
-    def numbers(name: str, given: Array | None, *own: int) -> Knotted:
-        return Knotted(name, np.zeros(own) if given is None else given, own, steps, leading)
+    def numbers(name: str, given: Array | None, *own: int) -> KnotValues:
+        return KnotValues(name, np.zeros(own) if given is None else given, own, steps, leading)
 
     for cost in costs:
         if isinstance(cost, State):
@@ -272,7 +272,7 @@ def terms_of(
     return found
 
 
-def _differences(dyn: Dynamics) -> Residue:
+def _differences(dyn: Dynamics) -> ErrorAndJacobian:
     if is_flat(dyn):
         return (lambda goal, q: q - goal), None
     model = dyn.model
@@ -282,7 +282,7 @@ def _differences(dyn: Dynamics) -> Residue:
     )
 
 
-def _pose(dyn: Dynamics, link: int) -> Residue:
+def _pose(dyn: Dynamics, link: int) -> ErrorAndJacobian:
     def jacobian(goal: Array, q: Array) -> Array:
         poses = dyn.link_pose(q, link)
         by_link, _ = pose_error_gradient(poses, np.broadcast_to(goal, poses.shape))

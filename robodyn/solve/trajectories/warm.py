@@ -60,13 +60,13 @@ class WarmSearch:
         if cost - before <= min(ARMIJO * (linear + quadratic), 0.0):  # not for NaN
             self._accept(cost)
             if search.mu.item() > 0.0:
-                search.relax(_ONE, 0.1)
+                search.relax(_ONE)
             return
         number = search.shorter(_ONE, arrays.k, arrays.K, arrays.expected).item()
         if number < 0:
             search.stiffen(_ONE)
         elif number == 0:
-            search.relax(_ONE, 0.1)
+            search.relax(_ONE)
 
     def _rolled(self, *, with_step: bool) -> float:
         problem, (q, qd, _) = self._search.problem, self._arrays.trial

@@ -13,7 +13,8 @@ from robodyn.compile.tracing.unrolled import trace
 from robodyn.core.model import Model
 from robodyn.internals.arguments import Array
 from robodyn.internals.version import __version__
-from robodyn.solve.whole_body.code import RESIDUALS, Robot, kernel, workspace_bytes
+from robodyn.solve.whole_body.code import RESIDUALS, kernel, workspace_bytes
+from robodyn.solve.whole_body.elimination import Robot
 from robodyn.solve.whole_body.terms import Layout, terms_task
 
 _NUMBERS_OF_A_LINE = 6

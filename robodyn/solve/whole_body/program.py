@@ -9,23 +9,21 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from robodyn.compile.llvm.target import Target
 from robodyn.compile.loops.language import Array as Memory
-from robodyn.compile.loops.language import bound, struct_of
+from robodyn.compile.loops.language import struct_of
 from robodyn.compile.loops.table import Argument
-from robodyn.engines.cpu.kernels import workspace
+from robodyn.engines.cpu.table_kernel import TableKernel
 from robodyn.internals.arguments import Array
 from robodyn.solve.quadratic.factors import types
-from robodyn.solve.whole_body.code import PLACES, RESIDUALS, Robot, kernel, module_text, workspace_bytes
+from robodyn.solve.whole_body.code import RESIDUALS, kernel, module_text, workspace_bytes
+from robodyn.solve.whole_body.elimination import PLACES, Robot
 from robodyn.solve.whole_body.terms import Layout
 
 MOST_STEPS = 60
 """Most steps of the active set for each priority, besides one for each unknown."""
 _SLACK, _LOOSE, _INDEPENDENT, _SCALE = 1e-10, 1e-6, 1e-18, 1.0
 """Tolerances of the active set, see `robodyn.solve.quadratic.factors.TOLERANCES`."""
-_PORTABLE = Target("", "", "", "sse2")
 _CODE: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-_RUN = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
 def aligned(shape: tuple[int, ...]) -> Array:
@@ -36,7 +34,7 @@ def aligned(shape: tuple[int, ...]) -> Array:
     return owner[first : first + count].reshape(shape)
 
 
-class Controller:
+class Controller(TableKernel):
     """Whole-body control by loops; see `robodyn.solve.whole_body.code`.
 
     Args:
@@ -47,9 +45,9 @@ class Controller:
     """
 
     def __init__(self, engine: Any, layout: Layout, roots: Array, kept: Array, friction: Array, limit: Array) -> None:
-        self._engine, self._native = engine, engine.native
-        target = engine.target if self._native else _PORTABLE
-        self._types = types(np.dtype(np.float64), target)
+        super().__init__(engine)
+        target = self.target
+        self.types = types(np.dtype(np.float64), target)
         doubles = [np.ascontiguousarray(each, np.float64) for each in (roots, friction, limit)]
         words = [np.array(each, np.int64) for each in (layout.order, layout.base, layout.rows, kept)]
         robot = Robot(
@@ -76,7 +74,7 @@ class Controller:
         self.tables = dict(
             zip(("roots", "friction", "limit", "order", "base", "rows", "kept"), (*doubles, *words), strict=True)
         )
-        width = self._types["Vector"].width
+        width = self.types["Vector"].width
         self.workspace_bytes = workspace_bytes(robot, max(layout.rows, default=0), width)
         self.row_ns = 1000.0 + layout.unknowns**3 / 4
         if self._native:
@@ -84,9 +82,7 @@ class Controller:
                 _CODE[engine] = engine.compiler.shared(
                     module_text(target), f"robodyn whole body {target.level}", target
                 )
-            self._code = _CODE[engine]
-            self.address = self._code.address("kernel")
-            self.function = _RUN(self.address)
+            self.load(_CODE[engine])
 
     def results(self, layout: Layout, batch: int) -> list[Array]:
         """Memory for tau, qdd, f, outcomes with steps, and residuals."""
@@ -105,24 +101,6 @@ class Controller:
         words += [ctypes.addressof(self.robot), 0]
         return (ctypes.c_int64 * len(words))(*words)
 
-    def run(self, table: ctypes.Array[ctypes.c_int64], rows: int) -> None:
-        """Solve the rows of a table. The caller keeps its arrays alive."""
-        address = ctypes.addressof(table)
-        if self._native:
-            self._engine.launch(self, address, rows)
-            return
-        scratch, _owner = workspace(self.workspace_bytes)
-        with bound(**self._types), np.errstate(all="ignore"):
-            kernel(Memory(address, struct_of(Argument)), 0, rows, scratch)
-
-    def one(self, table: ctypes.Array[ctypes.c_int64], *kept: Any) -> Any:
-        """A call for the first row of a table, as quick as possible. `kept`: what must stay alive."""
-        if not self._native:
-            return lambda: self.run(table, 1)
-        scratch, owner = workspace(self.workspace_bytes)
-        address, keep = ctypes.addressof(table), (table, owner, self, kept)
-
-        def alone(run: Any = self.function, _: Any = keep) -> None:
-            run(address, 0, 1, scratch)
-
-        return alone
+    def run_as_python(self, table: int, rows: int, scratch: int) -> None:
+        """The loops of `robodyn.solve.whole_body.code`."""
+        kernel(Memory(table, struct_of(Argument)), 0, rows, scratch)
