@@ -269,7 +269,7 @@ class OnArrays:
             for k, scalar in enumerate(scalars):
                 array[:, k] = scalar
             if name in PER_BODY:
-                inputs[name] = array.reshape(array.shape[0], -1, PER_BODY[name])
+                inputs[name] = array.reshape(array.shape[0], len(scalars) // PER_BODY[name], PER_BODY[name])
         wanted = (*algorithm.inputs, "V0", "dV0")
         outputs = {name: self._new(shape) for name, shape in self._shapes(algorithm).items()}
         self._run(algorithm, {name: inputs[name] for name in wanted if name in inputs}, outputs, link=link)

@@ -305,9 +305,6 @@ def test_what_does_not_fit_is_refused():
     loop = rd.Dynamics(rd.load_urdf(own("loops/four_bar")), joint_forces=())
     with pytest.raises(rd.UnavailableError, match="ddp"):
         rd.optimize_trajectory(loop, Sum(()), (np.zeros(3), np.zeros(3)), 5, 0.02, method="ddp")
-    touching = dyn.model.with_contacts([rd.Contact(rd.Sphere("tool0", radius=0.02), rd.Plane())])
-    with pytest.raises(rd.UnavailableError, match="contacts"):
-        rd.optimize_trajectory(rd.Dynamics(touching), reaching(), start, 5, 0.02)
 
 
 @pytest.mark.parametrize("name", ["gripper", "ball_joint_arm", "planar_rover"])

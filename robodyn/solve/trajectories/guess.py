@@ -7,15 +7,24 @@ import numpy as np
 from robodyn.api.dynamics import Dynamics
 from robodyn.core.joints import KINDS
 from robodyn.internals.arguments import Array
+from robodyn.solve.trajectories.contact_steps import ContactSteps
 from robodyn.solve.trajectories.problem import Problem
+
+_NEWTON, _AT_REST = 6, 1e-6
+"""Most iterations of Newton's method for a step, and velocities in rad/s or m/s that count as none."""
+_SCALARS = 1 << 21
+"""Problems whose derivatives of a step have some so many entries are taken together."""
 
 
 def holding(problem: Problem) -> Array:
     """Controls (B, N, nu): gravity forces at q0; on constraints those of `constrained_inverse_dynamics`. Zeros where a
-    floating robot has no active constraint, as it falls anyway."""
+    floating robot has no active constraint, as it falls anyway. With contacts those that stop all joints with drives,
+    however the rest moves."""
     dyn, model, still = problem.dyn, problem.dyn.model, np.zeros_like(problem.qd0)
     floats = any(KINDS[code].name == "floating" for code in model.joint_kind.tolist())
     shape = (problem.count, problem.steps, problem.nv)
+    if problem.contacts is not None:
+        return _rigid(problem, problem.contacts)
     if not model.constraints:
         tau = still if floats else dyn.gravity_force(problem.q0)
         return np.broadcast_to(tau[:, None], shape)[..., problem.actuated].copy()
@@ -32,6 +41,35 @@ def holding(problem: Problem) -> Array:
         held = _held(dyn, problem, still, pattern, targets, floats)
         tau = np.where((which == number)[..., None], held, tau)
     return tau
+
+
+def _rigid(problem: Problem, contacts: ContactSteps) -> Array:
+    """Controls (B, N, nu) after whose steps joints with drives are at rest."""
+    some = max(1, _SCALARS // (2 * problem.nv) ** 2)
+    parts = [
+        _stopping(problem, contacts, problem.q0[first : first + some], problem.qd0[first : first + some])
+        for first in range(0, problem.count, some)
+    ]
+    return np.concatenate((np.zeros((0, problem.steps, problem.nu)), *parts))
+
+
+def _stopping(problem: Problem, contacts: ContactSteps, q: Array, qd: Array) -> Array:
+    """Those from states (R, nq), (R, nv), by Newton's method for each step."""
+    driven, tau_of = problem.actuated, problem.phases.tau
+    u, found = np.zeros((len(q), problem.nu)), np.zeros((len(q), problem.steps, problem.nu))
+    for k in range(problem.steps):
+        for _ in range(_NEWTON):
+            left = contacts.step(q, qd, tau_of(u))[1][:, driven]
+            moves = np.abs(left).max(axis=1) > _AT_REST
+            if not moves.any():
+                break
+            by_u = contacts.derivatives(q, qd, tau_of(u))[1][:, problem.nv + driven][..., driven]
+            moves &= np.isfinite(by_u).all(axis=(1, 2)) & np.isfinite(left).all(axis=1)
+            change = np.linalg.solve(by_u[moves], left[moves, :, None])[..., 0]
+            u[moves] = problem.clipped(u[moves] - change)
+        found[:, k] = u
+        q, qd = contacts.step(q, qd, tau_of(u))
+    return found
 
 
 def _held(

@@ -81,7 +81,8 @@ class Mpc:
             "active": windows.get("active", active),
             "targets": windows.get("targets", targets),
         }
-        self._anchored = "targets" not in windows and anchored_by_calls(model.constraints)
+        free = "targets" not in windows and model.contacts is None
+        self._anchored = free and anchored_by_calls(model.constraints)
         self._needs_goal = isinstance(cost, Cost) and any(
             isinstance(each, State) and each.q_goal is None and each.q.any() for each in cost.terms
         )
@@ -141,6 +142,7 @@ class Mpc:
             self._next(self._search, state, goal, passed)
         search = self._search
         assert search is not None
+        search.problem.warn_of_contacts("Mpc", search.q, search.qd, search.u)
         tau: Array = search.problem.phases.tau(search.u[0, 0])
         return tau.astype(self._dyn.dtype)
 

@@ -27,8 +27,8 @@ from robodyn.internals.arguments import (
     require_finite,
     within_memory,
 )
-from robodyn.internals.errors import ArgumentError, UnavailableError
-from robodyn.internals.messages import brief, quoted
+from robodyn.internals.errors import ArgumentError
+from robodyn.internals.messages import brief
 from robodyn.solve.trajectories.costs import Cost
 from robodyn.solve.trajectories.curvature import Curvature
 from robodyn.solve.trajectories.guess import holding
@@ -68,8 +68,8 @@ def optimize_trajectory(
 ) -> Trajectory:
     """Joint forces that lead from a state along a trajectory of least cost, for one problem or a batch.
 
-    Steps are those of `Dynamics.step`, semi-implicit Euler: constraints and `joint_forces` act as there. Without
-    `q_guess` trajectories are rolled out (single shooting), and the cost falls in every iteration.
+    Steps are those of `Dynamics.step`, semi-implicit Euler: constraints, contacts and `joint_forces` act as there.
+    Without `q_guess` trajectories are rolled out (single shooting), and the cost falls in every iteration.
 
     Args:
         dyn: the robot.
@@ -78,7 +78,8 @@ def optimize_trajectory(
         steps: N.
         dt: s, of a step.
         tau0: first guess of joint forces, (nv,), (steps, nv) or (..., steps, nv). None: what holds q0: gravity forces,
-            on constraints `constrained_inverse_dynamics`; zeros for a floating robot in the air.
+            on constraints `constrained_inverse_dynamics`; zeros for a floating robot in the air. With contacts: what
+            stops joints with drives in each step.
         q_guess: first guess of configurations (..., steps + 1, nq), or of (q, qd), for multiple shooting: the dynamics
             are obeyed at the end only. Velocities follow from configurations, where they are not given.
         limits: "effort", "position" and "velocity": which limits of the model hold. Efforts are within at all times,
@@ -89,7 +90,7 @@ def optimize_trajectory(
         targets: (steps, n_constraints, 12), (..., steps, n_constraints, 12) or (n_constraints, 12): where. None:
             constraints to the world without a place hold their links where q0 has them, points along the world's axes.
         method: "ilqr", or "ddp", with second derivatives of steps: quadratic convergence of strongly nonlinear
-            problems, for trees of joints with one coordinate and without constraints.
+            problems, for trees of joints with one coordinate, without constraints and contacts.
         iterations: most iterations. Limits of states, clearances and friction take up to 20 solves of as many each.
         tolerance: an iteration that would lower the cost by less than this part of it is the last.
         progress: True for a progress bar: the number of problems that are done.
@@ -99,7 +100,11 @@ def optimize_trajectory(
     Raises:
         ArgumentError: wrong shapes or values, or costs that do not fit the robot.
         NumericalError: NaN or infinity in an argument.
-        UnavailableError: contacts, arrays on a GPU, or `method="ddp"` for a robot without second derivatives.
+        UnavailableError: arrays on a GPU, `method="ddp"` for a robot without second derivatives, or for a robot with
+            contacts what they do not know: `max_contacts`, `active`, `targets`, `Friction`.
+
+    Warns:
+        ConvergenceWarning: contact forces did not converge in a step of the result.
     """
     dyn = dynamics_of(dyn, "optimize_trajectory", constraints="obeyed")
     word = one_of("method", method, ("ilqr", "ddp"))
@@ -112,6 +117,7 @@ def optimize_trajectory(
     curvature = Curvature(problem) if word == "ddp" else None
     with progress_bar(shown, problem.count, "optimize_trajectory") as advance:
         search = searched(problem, u, guess, curvature, most, small, advance)
+    problem.warn_of_contacts("optimize_trajectory", search.q, search.qd, search.u)
     return result_of(search, dyn)
 
 
@@ -131,11 +137,6 @@ def read(
 ) -> tuple[Problem, Array, tuple[Array, Array] | None]:
     """The problem of checked arguments, its first controls (B, N, nu), and its first states, if they are given."""
     model = dyn.model
-    if model.contacts is not None:
-        raise UnavailableError(
-            f"{quoted(model.name)} has contacts, which trajectories do not; wanted Dynamics(model, contacts=()), with "
-            "constraints and active= for phases of contact"
-        )
     if not isinstance(cost, Cost):
         raise ArgumentError(f"cost: got {brief(cost)}; wanted a sum of robodyn.costs")
     n, seconds = count("steps", steps, 1, _MOST_STEPS), positive("dt", dt)

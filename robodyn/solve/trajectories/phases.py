@@ -10,7 +10,7 @@ from robodyn.api.dynamics import Dynamics
 from robodyn.core.constraints.kinds import Point
 from robodyn.core.constraints.resolved import anchored_by_calls, resolved_constraints
 from robodyn.internals.arguments import Array, real_array, require_finite
-from robodyn.internals.errors import ArgumentError
+from robodyn.internals.errors import ArgumentError, UnavailableError
 from robodyn.internals.messages import quoted
 
 
@@ -28,6 +28,7 @@ class Phases:
 
     Raises:
         ArgumentError: arrays for a robot without constraints, or shapes that do not fit.
+        UnavailableError: arrays for a robot with contacts, whose constraints hold at all times.
     """
 
     def __init__(
@@ -46,12 +47,17 @@ class Phases:
         for name, value, own in (("active", active, (n,)), ("targets", targets, (n, 12))):
             if value is None:
                 continue
+            if model.contacts is not None:
+                raise UnavailableError(
+                    f"{name}: got some for {quoted(model.name)}, which has contacts; wanted None: shapes touch or not, "
+                    "and constraints hold at all times"
+                )
             if not n:
                 raise ArgumentError(f"{name}: {quoted(model.name)} has no constraints; wanted None")
             array = real_array(name, value, own, np.float64, flags=name == "active")
             require_finite(name, array, len(own))
             self._given[name] = _of_steps(name, array, own, steps, leading)
-        if targets is None and anchored_by_calls(model.constraints):
+        if targets is None and model.contacts is None and anchored_by_calls(model.constraints):
             self._given["targets"] = places(dyn, q0)[:, None]
 
     def tau(self, u: Array) -> Array:

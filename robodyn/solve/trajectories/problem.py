@@ -7,7 +7,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from robodyn.api.dynamics import Dynamics
+from robodyn.api.queries.contacts import warn_of_rows
 from robodyn.internals.arguments import Array
+from robodyn.solve.trajectories.contact_steps import ContactSteps
 from robodyn.solve.trajectories.costs import Cost
 from robodyn.solve.trajectories.inequalities import Limits, limits_among
 from robodyn.solve.trajectories.phases import Phases
@@ -60,14 +62,15 @@ class Problem:
             self.upper = model.effort_limit[self.actuated].copy()
         self.boxed = bool(np.isfinite(self.upper).any())
         self.flat = is_flat(dyn)
+        self.contacts = None if model.contacts is None else ContactSteps(dyn, dt, cost.terms)
         self.phases = Phases(dyn, active, targets, q0, self.actuated, steps, leading)
         self.terms: list[Term] = terms_of(dyn, cost.terms, self.actuated, steps, leading)
         self.limits: Limits = limits_among(dyn, cost.terms, limits, self.actuated, self.phases, self.count, steps)
         self.programs = self._programs()
 
     def _programs(self) -> Programs | None:
-        """Programs of the robot; None for engines without them, and where one would be too large."""
-        if not (self.dyn.engine.native and self.nu and self.count):
+        """Programs of the robot; None for engines without them, for contacts, and where one would be too large."""
+        if self.contacts is not None or not (self.dyn.engine.native and self.nu and self.count):
             return None
         upper = self.upper if self.boxed else None
         found = Programs(self.dyn, self.steps, self.dt, self.actuated, upper, self.phases.names, self.terms)
@@ -75,12 +78,18 @@ class Problem:
 
     def step(self, rows: Array, k: int, q: Array, qd: Array, u: Array) -> tuple[Array, Array]:
         """The states after step k, of states (R, nq), (R, nv) and controls (R, nu)."""
-        return self.dyn.step(q, qd, self.phases.tau(u), self.dt, **self.phases.of(rows, k))
+        return self._stepped(q, qd, u, self.phases.of(rows, k))
+
+    def _stepped(self, q: Array, qd: Array, u: Array, given: dict[str, Any]) -> tuple[Array, Array]:
+        tau = self.phases.tau(u)
+        if self.contacts is not None:
+            return self.contacts.step(q, qd, tau)
+        return self.dyn.step(q, qd, tau, self.dt, **given)
 
     def step_all(self, rows: Array, q: Array, qd: Array, u: Array) -> tuple[Array, Array]:
         """The states after all steps, each from its own knot: q, qd (R, N, ...)."""
         q, qd = np.ascontiguousarray(q[:, :-1]), np.ascontiguousarray(qd[:, :-1])
-        return self.dyn.step(q, qd, self.phases.tau(u), self.dt, **self.phases.of(rows))
+        return self._stepped(q, qd, u, self.phases.of(rows))
 
     def gaps(self, rows: Array, q: Array, qd: Array, u: Array) -> Array:
         """By how much steps miss the next knots, (R, N, 2 nv)."""
@@ -90,8 +99,19 @@ class Problem:
     def derivatives(self, rows: Array, q: Array, qd: Array, u: Array) -> tuple[Array, Array]:
         """A (R, N, 2 nv, 2 nv) and B (R, N, 2 nv, nu) of all steps."""
         q, qd = np.ascontiguousarray(q[:, :-1]), np.ascontiguousarray(qd[:, :-1])
-        A, B = self.dyn.step_gradient(q, qd, self.phases.tau(u), self.dt, **self.phases.of(rows))
+        tau = self.phases.tau(u)
+        if self.contacts is not None:
+            A, B = self.contacts.derivatives(q, qd, tau)
+        else:
+            A, B = self.dyn.step_gradient(q, qd, tau, self.dt, **self.phases.of(rows))
         return A, B if self.nu == self.nv else np.ascontiguousarray(B[..., self.actuated])
+
+    def warn_of_contacts(self, what: str, q: Array, qd: Array, u: Array) -> None:
+        """Warn of problems with a step whose contact forces do not converge."""
+        contacts = self.dyn.model.contacts
+        if self.contacts is not None and contacts is not None:
+            lost = ~self.contacts.converged(q[:, :-1], qd[:, :-1], self.phases.tau(u))
+            warn_of_rows(what, np.logical_or.reduce(lost, axis=1), self.leading, contacts)
 
     def apart(self, q: Array, other: Array) -> Array:
         """other (-) q, (..., nv)."""
