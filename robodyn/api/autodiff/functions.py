@@ -35,6 +35,7 @@ from robodyn.api.autodiff.steps import Stepping
 from robodyn.api.autodiff.traced_rules import Answers
 from robodyn.api.dynamics import Dynamics
 from robodyn.api.motion.robot import dynamics_of
+from robodyn.api.queries.contacts import PARAMETERS
 from robodyn.api.queries.core import checked_choice, links_of, point_shapes
 from robodyn.api.queries.obstacles import Obstacles, rows_of
 from robodyn.core.model import Model
@@ -56,8 +57,8 @@ STATIC = ("link", "links", "relative_to", "frame", "classical", "axes")
 """Arguments that are no arrays."""
 NOTHING: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 """No special shapes of arguments."""
-_NOT_HERE = ("self", "out", "method", "obstacles", "pairs", "dt")
-"""Parameters of methods of `Dynamics` that these functions lack; dt of contacts is its default."""
+_NOT_HERE = ("self", "out", "method", "obstacles", "pairs", "dt", *PARAMETERS)
+"""Parameters of methods of `Dynamics` that these functions lack; those of contacts are the defaults."""
 
 
 class DifferentiableDynamics(Stepping):

@@ -37,8 +37,9 @@ _STATE = ("q", "qd", "tau")
 OF_CONTACTS = ("contact_friction", "ground_pose")
 """Parameters of contacts that can be inputs of a state."""
 _ARRAYS = (*_STATE, "f_ext", "inertia", "dV0")
-_CHECKED = (*COEFFICIENTS, "gravity", *OF_CONTACTS)
-"""Inputs whose values are checked or turned into others: the method answers for them."""
+PARAMETERS = (*COEFFICIENTS, "gravity", *OF_CONTACTS)
+"""Parameters of each state besides `_ARRAYS`: their values are checked or turned into others, so that the method
+answers for them."""
 Arrays: TypeAlias = dict[str, Array]
 
 
@@ -55,7 +56,7 @@ class _FastDynamics(FastPath):
         dt, contacts = given.get("dt", self.defaults["dt"]), self.__self__.model.contacts
         if contacts is None or contacts.crowded or type(dt) is not float or not 0.0 < dt < math.inf:
             return None
-        if any(given.get(name) is not None for name in _CHECKED):
+        if any(given.get(name) is not None for name in PARAMETERS):
             return None
         if len(self._lengths) < 1 << WORD_BITS:
             self._lengths.setdefault(dt, len(self._lengths))
