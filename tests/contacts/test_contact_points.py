@@ -119,3 +119,5 @@ def test_derivatives_are_those_of_differences():
     there = dyn.contact_distances(q) < 1e9
     assert there.sum() > 10 and np.abs(found - differences)[there].max() < 1e-8
     assert np.isfinite(np.asarray(jax.jacrev(functions.contact_frames)(q))).all()
+    with pytest.raises(TypeError, match="ground_pose"):  # parameters of each state are those of `Dynamics` alone
+        functions.contact_distances(q, ground_pose=np.eye(4))
