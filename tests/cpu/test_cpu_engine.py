@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from algorithm_table import ALGORITHMS
 from cpu_queries import answers, beyond, difference, regular, states_of
+from numpy.lib.stride_tricks import as_strided
 from robots import own
 
 import robodyn as rd
+from robodyn.api.motion.step_spec import chosen_step, gradient_of
 from robodyn.compile.llvm import target as targets
 from robodyn.compile.llvm.target import host_target
 from robodyn.compile.tracing.unrolled import output_shape
@@ -208,3 +210,22 @@ def test_rolled_code_of_a_hundred_thousand_bodies(branching: float) -> None:
     pair = s[np.newaxis]
     batch = np.repeat(pair.q, 3, axis=0), np.repeat(1e-2 * pair.qd, 3, axis=0), np.repeat(pair.qdd, 3, axis=0)
     assert difference(dyn.inverse_dynamics(*batch)[2], tau) < 1e-13
+
+
+def test_loops_over_no_rows_touch_nothing():
+    """Not even the memory beside arrays that are empty."""
+    dyn = rd.Dynamics(rd.load_urdf(own("arm7")), joint_forces=())
+    step, steps = chosen_step(dyn, ("tau",), "semi_implicit_euler", ()), 5
+    beside = np.full(1 << 16, 7.0)
+
+    def empty(*shape):
+        return as_strided(beside[1 << 15 :], (steps, 0, *shape), (0, 64, *(8 for _ in shape)))
+
+    states = {name: empty(7) for name in ("q", "qd", "tau", "q_next", "qd_next")} | {"dt": empty(1)}
+    gradients = states | {"A": empty(14, 14), "B": empty(14, 7)}
+    for task in (step, gradient_of(step, dyn.model, ("tau",))):
+        table = dyn.engine.task_loop(task, gradients, 0)
+        table.run(dyn.engine.launch, steps)
+    assert (beside == 7.0).all()
+    still = dyn.rollout(np.zeros((0, 7)), np.zeros(7), np.zeros(7), dt=0.01, steps=3)
+    assert still.q.shape == (4, 0, 7)

@@ -92,7 +92,7 @@ def test_every_query_has_a_row_and_every_row_a_query():
     asked = {
         n for n, method in methods.items() if not n.startswith("_") and "q" in inspect.signature(method).parameters
     }
-    no_queries = {"step", "step_gradient", "mass_matrix_operator", "is_free"}
+    no_queries = {"step", "step_gradient", "contact_forward_dynamics_gradient", "mass_matrix_operator", "is_free"}
     assert asked - no_queries == {*QUERIES, *CONSTRAINED, *OF_SHAPES, *OF_CONTACTS, *MADE_OF_OTHERS}
     spheres = [rd.Sphere(link, radius=0.05) for link in rd.load_urdf(own("arm6")).link_names]
     model = dataclasses.replace(

@@ -167,9 +167,9 @@ def test_engines(dtype):
     """Threads give the same bits; the text as Python the same numbers."""
     rng, size, model = np.random.default_rng(4), (2, 2, 2), rd.random_tree(1, seed=1)
     for box in (True, False):
-        given = problems(rng, *size, batch=2, dtype=dtype)
+        given = problems(rng, *size, batch=5, dtype=dtype)
         if box:
-            given["lower"], given["upper"] = (np.full((2, 2, 2), sign * 0.2, dtype) for sign in (-1, 1))
+            given["lower"], given["upper"] = (np.full((5, 2, 2), sign * 0.2, dtype) for sign in (-1, 1))
         *wanted, ok = BackwardPass(*size, dtype=dtype, box=box)(**given)
         assert ok.all()
         for name in ("cpu", "reference"):

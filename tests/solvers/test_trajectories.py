@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import pickle
 
 import numpy as np
 import pytest
@@ -283,6 +285,42 @@ def test_mpc_follows_its_plan_and_shifts_it():
     assert np.abs(q - goal).max() < 1e-2 and mpc.plan.q.shape == (16, 7)
 
 
+def _without_joints():
+    return rd.load_urdf('<robot name="r"><link name="a"/></robot>')
+
+
+def test_costs_keep_their_own_numbers():
+    """What becomes of the arrays that a cost was made of does not change it."""
+    arrays = [np.ones(7), np.full(7, 0.1), np.eye(4), np.ones(3)]
+    q, goal, pose, point = arrays
+    cost = reaching() + rd.costs.State(q=q, q_goal=goal) + rd.costs.Pose("tool0", pose) + rd.costs.CenterOfMass(point)
+    wanted = rd.optimize_trajectory(arm(), cost, (np.zeros(7), np.zeros(7)), 5, 0.02)
+    for each in arrays:
+        each[...] = -5.0
+    assert rd.optimize_trajectory(arm(), cost, (np.zeros(7), np.zeros(7)), 5, 0.02).cost == wanted.cost
+
+
+def test_copies_of_mpc_keep_the_goal_and_have_no_plan():
+    """As after `reset`. Calls that are refused change nothing."""
+    still, tool = np.zeros(7), arm().link_pose(GOAL, "tool0")
+    mpc = rd.Mpc(arm(), reaching() + rd.costs.Pose("tool0", tool), 5, 0.02)
+    mpc(still, still)
+    mpc(still, still, goal=-GOAL)
+    wanted = rd.Mpc(arm(), reaching(-GOAL) + rd.costs.Pose("tool0", tool), 5, 0.02)(still, still)
+    for others in (copy.copy(mpc), copy.deepcopy(mpc), pickle.loads(pickle.dumps(mpc))):
+        with pytest.raises(rd.ArgumentError, match="plan"):
+            _ = others.plan
+        np.testing.assert_array_equal(others(still, still), wanted)
+    mpc.reset()
+    np.testing.assert_array_equal(mpc(still, still), wanted)
+    for refused in ({"elapsed": 1e300}, {"goal": 2.0 * tool}, {"goal": [[1.0], [2.0, 3.0]]}, {"goal": GOAL[:5]}):
+        with pytest.raises(rd.ArgumentError, match=next(iter(refused))):
+            mpc(still, still, **refused)
+    np.testing.assert_allclose(mpc(still, still, elapsed=0.0), wanted, atol=1e-3)
+    with pytest.raises(rd.ArgumentError, match="steps"):
+        rd.Mpc(quadruped()[0], reaching(np.zeros(19)), "x", 0.02, active=np.ones(4))
+
+
 def test_what_does_not_fit_is_refused():
     dyn, start = arm(), (np.zeros(7), np.zeros(7))
     cases = {
@@ -295,6 +333,9 @@ def test_what_does_not_fit_is_refused():
         "active": lambda: rd.optimize_trajectory(dyn, reaching(), start, 5, 0.02, active=True),
         "tau0": lambda: rd.optimize_trajectory(dyn, reaching(), start, 5, 0.02, tau0=np.ones(7), actuated=["joint_1"]),
         "weight": lambda: rd.costs.Control(-1.0),
+        "target": lambda: rd.costs.Pose("tool0", 2.0 * np.eye(4)),
+        "the sum": lambda: rd.optimize_trajectory(dyn, Sum((reaching(), 1)), start, 5, 0.02),
+        "actuated": lambda: rd.optimize_trajectory(_without_joints(), Sum(()), ([], []), 5, 0.02),
         "foot": lambda: rd.optimize_trajectory(dyn, reaching() + rd.costs.Friction("hand", 0.5), start, 5, 0.02),
     }
     for name, call in cases.items():
@@ -305,6 +346,12 @@ def test_what_does_not_fit_is_refused():
     loop = rd.Dynamics(rd.load_urdf(own("loops/four_bar")), joint_forces=())
     with pytest.raises(rd.UnavailableError, match="ddp"):
         rd.optimize_trajectory(loop, Sum(()), (np.zeros(3), np.zeros(3)), 5, 0.02, method="ddp")
+    with pytest.raises(rd.SingularError, match="pointer"):
+        rd.optimize_trajectory(rd.load_urdf(own("massless_tip")), Sum(()), (np.zeros(3), np.zeros(3)), 5, 0.02)
+    ball = rd.load_urdf(own("ball_joint_arm"))
+    with pytest.raises(rd.ArgumentError, match=r"State\.q_goal: the quaternion"):
+        cost = rd.costs.State(q=1.0, q_goal=np.zeros(ball.nq))
+        rd.optimize_trajectory(ball, cost, (ball.neutral(), np.zeros(ball.nv)), 5, 0.02)
 
 
 @pytest.mark.parametrize("name", ["gripper", "ball_joint_arm", "planar_rover"])

@@ -288,6 +288,7 @@ def test_refusals():
     box = rd.Contact(rd.Box("trunk", None, (0.1, 0.1, 0.1)), rd.Plane())
     moving = rd.Contact(rd.Sphere("front_left_foot", radius=0.02), rd.Plane("trunk"))
     slippery = rd.Contact(rd.Sphere("front_left_foot", radius=0.02), rd.Plane(), condim=1)
+    nowhere = rd.Contact(rd.Sphere("nose", radius=0.02), rd.Plane())
     hand = rd.load_urdf(MODELS / "gripper.urdf")
     tied = model.with_constraints([rd.Lock("front_left_knee")]) if hasattr(model, "with_constraints") else None
     cases = [
@@ -309,10 +310,12 @@ def test_refusals():
         (lambda: rd.WholeBodyControl(dyn, [posture], [moving]), "fixed to the world"),
         (lambda: rd.WholeBodyControl(dyn, [posture], [*feet, slippery]), "feet\\[4\\].*condim"),
         (lambda: rd.WholeBodyControl(dyn, [posture], ["front_left_foot"]), "feet\\[0\\]"),
+        (lambda: rd.WholeBodyControl(dyn, [posture], [nowhere]), "feet\\[0\\].*nose"),
         (lambda: rd.WholeBodyControl(rd.Dynamics(hand), [rd.Tracking(rd.PostureTask(hand.neutral()))]), "mimic"),
         (lambda: rd.WholeBodyControl(rd.Dynamics(model, engine="scan"), [posture]), "'scan'"),
         (lambda: wbc(q, qd), "targets: got None"),
         (lambda: wbc(q, qd, T[:2]), "targets"),
+        (lambda: wbc(q, qd, np.concatenate((T, T[:2]))), "targets"),
         (lambda: wbc(q, qd[:5], T), "qd"),
         (lambda: wbc(q, qd, T, [True, False]), "active"),
         (lambda: wbc(q, qd, T, [1.0, 0.5, 0.0, 1.0]), "active"),

@@ -401,7 +401,7 @@ class ConstraintQueries(Core):
         """(nv,) bools: which degrees of freedom are actuated."""
         model = self.model
         if given is None:
-            floats = [KINDS[code].name == "floating" for code in model.joint_kind.tolist()]
+            floats = np.array([KINDS[code].name == "floating" for code in model.joint_kind.tolist()], bool)
             actuated = np.ones(model.nv, bool)
             actuated[model.v_source[np.repeat(floats, np.diff([*model.v_start.tolist(), model.nv_tree]))]] = False
             return actuated

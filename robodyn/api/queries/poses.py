@@ -182,6 +182,16 @@ def _no_algorithms(algorithm: Any) -> Any:
     raise NotImplementedError
 
 
+def require_poses(name: str, T: Array) -> None:
+    """Raise for matrices (..., 4, 4) that are no poses.
+
+    Raises:
+        ArgumentError: names the argument and the rows.
+    """
+    with np.errstate(all="ignore"):
+        _require_poses(name, [T[..., *at] for at in np.ndindex(4, 4)])
+
+
 def _require_poses(name: str, matrix: list[Any]) -> None:
     """Raise for matrices that are no poses or rotations.
 

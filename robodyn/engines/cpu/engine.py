@@ -266,7 +266,7 @@ class CpuEngine(Engine):
     def march(self, step: Step, states: tuple[Array, Array], given: Mapping[str, Array], dt: float) -> bool:
         """Run a step from the first row of states to the last; see `protocol.TimeLoops`."""
         table = self.loop_table(step, states, given, dt)
-        if table is not None and states[0].size:
+        if table is not None:
             table.run(self.launch, len(states[0]) - 1)
         return table is not None
 
@@ -727,6 +727,8 @@ class CpuEngine(Engine):
     def launch(self, kernel: Kernel, table: int, rows: int, steps: int = 1) -> None:
         """Run a kernel on the rows that a table describes, in this thread or shared with others. `steps`: how often the
         kernel processes each row."""
+        if not rows:
+            return  # loops over steps begin with the first row
         share = self.threads > 1 and rows > 1 and rows * steps * kernel.row_ns > SHARE_NS
         grain = self.grain(kernel, steps) if share else rows
         share = rows > grain

@@ -38,7 +38,7 @@ class Unknowns:
     """
 
     def __init__(self, model: Model, kinds: tuple[str, ...]) -> None:
-        base = [KINDS[code].name == "floating" for code in model.joint_kind.tolist()]
+        base = np.array([KINDS[code].name == "floating" for code in model.joint_kind.tolist()], bool)
         widths = np.diff([*model.v_start.tolist(), model.nv_tree])
         joints = np.ones(model.nv, bool)
         joints[model.v_source[np.repeat(base, widths)]] = False

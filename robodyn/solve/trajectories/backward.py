@@ -154,7 +154,9 @@ class BackwardPass:
 
     def _kernel(self, rows: int) -> _Kernel:
         """The kernel that is quicker for so many problems."""
-        several = not self.box and rows >= _FEW and self._sizes[0] <= _MOST_STATES
+        n, *_, engine = self._sizes
+        as_python = engine is not None and engine.name == "reference"
+        several = not (self.box or as_python) and rows >= _FEW and n <= _MOST_STATES
         if several not in self._kernels:
             self._kernels[several] = _Kernel(*self._sizes, several=several)
         return self._kernels[several]

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robodyn.api.queries.obstacles import Obstacles
+from robodyn.api.queries.poses import require_poses
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, finite_number, flag, real_array, require_finite
 from robodyn.internals.errors import ArgumentError
@@ -52,7 +53,7 @@ class Sum(Cost):
     @property
     def terms(self) -> tuple[Cost, ...]:
         """The costs of which it is the sum."""
-        return self.parts
+        return tuple(term for part in self.parts for term in (part.terms if isinstance(part, Cost) else (part,)))
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -85,7 +86,7 @@ class State(Cost):
         final: bool = False,
     ) -> None:
         _set(self, q=_weights("q", q), qd=_weights("qd", qd), final=flag("final", final))
-        _set(self, q_goal=_numbers("q_goal", q_goal), qd_goal=_numbers("qd_goal", qd_goal))
+        _set(self, q_goal=_optional("q_goal", q_goal), qd_goal=_optional("qd_goal", qd_goal))
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -104,7 +105,7 @@ class Control(Cost):
     tau_goal: Array | None
 
     def __init__(self, weight: ArrayLike, tau_goal: ArrayLike | None = None) -> None:
-        _set(self, weight=_weights("weight", weight), tau_goal=_numbers("tau_goal", tau_goal))
+        _set(self, weight=_weights("weight", weight), tau_goal=_optional("tau_goal", tau_goal))
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -130,8 +131,8 @@ class Pose(Cost):
         weights = _weights("weight", weight)
         if weights.ndim and weights.shape[-1] == 2:
             weights = np.repeat(weights, 3, axis=-1)
-        poses = real_array("target", target, (4, 4), np.float64)
-        require_finite("target", poses, 2)
+        poses = _numbers("target", target, 4, 4)
+        require_poses("target", poses)
         _set(self, link=link_name("Pose", "link", link), target=poses, weight=weights, final=flag("final", final))
 
 
@@ -153,9 +154,7 @@ class CenterOfMass(Cost):
     final: bool
 
     def __init__(self, target: ArrayLike, weight: ArrayLike = 1.0, *, final: bool = False) -> None:
-        points = real_array("target", target, (3,), np.float64)
-        require_finite("target", points, 1)
-        _set(self, target=points, weight=_weights("weight", weight), final=flag("final", final))
+        _set(self, target=_numbers("target", target, 3), weight=_weights("weight", weight), final=flag("final", final))
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -211,19 +210,22 @@ def _set(cost: Cost, **values: Any) -> None:
         object.__setattr__(cost, name, value)
 
 
-def _numbers(name: str, given: Any) -> Array | None:
-    """Finite numbers of any shape; None for None."""
-    if given is None:
-        return None
-    array = real_array(name, given, (), np.float64)
-    require_finite(name, array, 0)
+def _numbers(name: str, given: Any, *own: int) -> Array:
+    """A copy of finite numbers of shape (..., *own)."""
+    array = real_array(name, given, own, np.float64).copy()
+    require_finite(name, array, len(own))
+    array.setflags(write=False)
     return array
+
+
+def _optional(name: str, given: Any) -> Array | None:
+    """Finite numbers of any shape; None for None."""
+    return None if given is None else _numbers(name, given)
 
 
 def _weights(name: str, given: Any) -> Array:
     """Finite numbers of any shape, none negative."""
     array = _numbers(name, 0.0 if given is None else given)
-    assert array is not None
     if (array < 0.0).any():
         raise ArgumentError(f"{name}: got {brief(given)}; wanted weights that are not negative")
     return array

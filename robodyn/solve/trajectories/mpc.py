@@ -12,16 +12,18 @@ from numpy.typing import ArrayLike
 from robodyn.api.dynamics import Dynamics
 from robodyn.api.motion.robot import dynamics_of
 from robodyn.api.motion.unused import warn_of_unused_forces
+from robodyn.api.queries.poses import require_poses
 from robodyn.core.constraints.resolved import anchored_by_calls
 from robodyn.core.model import Model
-from robodyn.internals.arguments import Array, finite_real, real_array, require_finite
+from robodyn.internals.arguments import Array, count, finite_real, real_array, require_finite
 from robodyn.internals.errors import ArgumentError, NumericalError
 from robodyn.internals.messages import brief
-from robodyn.solve.trajectories.costs import Cost, State, Sum
-from robodyn.solve.trajectories.optimize import positive, read, result_of, searched
+from robodyn.solve.trajectories.costs import Cost, Pose, State, Sum
+from robodyn.solve.trajectories.optimize import MOST_STEPS, positive, read, result_of, searched
 from robodyn.solve.trajectories.phases import places
+from robodyn.solve.trajectories.problem import Problem
 from robodyn.solve.trajectories.shooting import DIVERGED, RUNNING, Search
-from robodyn.solve.trajectories.terms import KnotValues, Residual
+from robodyn.solve.trajectories.terms import KnotValues, Residual, configurations
 from robodyn.solve.trajectories.trajectory import Trajectory
 from robodyn.solve.trajectories.warm import WarmSearch
 
@@ -29,6 +31,8 @@ _FIRST, _TOLERANCE = 100, 1e-9
 """Most iterations of the first call, and its tolerance."""
 _WHOLE = 1e-9
 """Rounding of elapsed times, in knots."""
+_LONGEST = 1 << 50
+"""Most knots that pass in a call, and are counted in all."""
 _ONE = np.arange(1)
 
 
@@ -36,7 +40,8 @@ class Mpc:
     """Model predictive control: in each call one iteration of trajectory optimisation from the robot's state.
 
     The first call, and the first after `reset`, optimises until it has converged. Later ones shift the plan by the time
-    that has passed, follow it from the new state with its feedback, and take one iteration.
+    that has passed, follow it from the new state with its feedback, and take one iteration. Copies, also by pickle,
+    have no plan. An object is for one thread at a time.
 
     Args:
         dyn: the robot.
@@ -64,17 +69,18 @@ class Mpc:
         targets: ArrayLike | None = None,
     ) -> None:
         self._dyn = dynamics_of(dyn, "Mpc", constraints="obeyed")
+        self._steps, self._dt = count("steps", steps, 1, MOST_STEPS), positive("dt", dt)
         warn_of_unused_forces(self._dyn, "Mpc")
         model = self._dyn.model
         self._schedules = {
-            name: _schedule(name, value, own, steps)
+            name: _schedule(name, value, own, self._steps)
             for name, value, own in (
                 ("active", active, (model.n_constraints,)),
                 ("targets", targets, (model.n_constraints, 12)),
             )
             if value is not None and model.constraints
         }
-        windows = {name: _window(rows, 0, steps) for name, rows in self._schedules.items()}
+        windows = {name: _window(rows, 0, self._steps) for name, rows in self._schedules.items()}
         self._given: dict[str, Any] = {
             "limits": limits,
             "actuated": actuated,
@@ -87,17 +93,25 @@ class Mpc:
             isinstance(each, State) and each.q_goal is None and each.q.any() for each in cost.terms
         )
         self._cost = _with_goals(cost, model) if self._needs_goal else cost
-        self._steps, self._dt = steps, dt
-        self._search: Search | None = None
-        self._warm: WarmSearch | None = None
+        self._goals: dict[str, KnotValues] = {}
         start = model.neutral(), np.zeros(model.nv)
-        read(self._dyn, self._cost, start, steps, dt, np.zeros(model.nv), None, **self._given)  # checks all
-        self._dt = positive("dt", dt)
-        self._passed = self._shifted = 0.0
+        read(self._dyn, self._cost, start, self._steps, self._dt, np.zeros(model.nv), None, **self._given)  # checks all
+        self.reset()
 
     def reset(self) -> None:
-        """Forget the plan: the next call is a first one."""
-        self._search = None
+        """Forget the plan, but not the goal: the next call is a first one."""
+        self._search: Search | None = None
+        self._warm: WarmSearch | None = None
+        self._passed, self._shifted = 0.0, 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the plan, whose programs stay in their process."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_search", "_warm")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restores it, without a plan."""
+        self.__dict__.update(state)
+        self.reset()
 
     @property
     def plan(self) -> Trajectory:
@@ -123,11 +137,14 @@ class Mpc:
 
         Raises:
             ArgumentError: wrong shapes, or a negative time.
-            NumericalError: NaN or infinity in an argument, or a first plan that diverges.
+            NumericalError: NaN or infinity in an argument, or a first plan that diverges. If a later one does, forces
+                are those of the plan before, and `plan.status` is "diverged".
         """
         model, passed = self._dyn.model, self._dt if elapsed is None else finite_real(elapsed)
-        if passed is None or passed < 0.0:
-            raise ArgumentError(f"elapsed: got {brief(elapsed)}; wanted a number of seconds, not negative")
+        if passed is None or not 0.0 <= passed <= _LONGEST * self._dt:
+            raise ArgumentError(
+                f"elapsed: got {brief(elapsed)}; wanted a number of seconds from 0 to {_LONGEST * self._dt:g}"
+            )
         arrays = []
         for name, value, n in (("q", q, model.nq), ("qd", qd, model.nv)):
             array = real_array(name, value, (n,), np.float64)
@@ -135,32 +152,35 @@ class Mpc:
                 raise ArgumentError(f"{name}: got shape {array.shape}; wanted ({n},)")
             require_finite(name, array, 1)
             arrays.append(array)
-        state = model.normalize(arrays[0]), arrays[1]
+        state = configurations("q", model, arrays[0]), arrays[1]
+        if goal is not None:
+            self._goals |= self._read_goal(goal)
         if self._search is None:
-            self._first(state, goal)
+            self._first(state)
         else:
-            self._next(self._search, state, goal, passed)
+            self._next(self._search, state, goal is not None, passed)
         search = self._search
         assert search is not None
         search.problem.warn_of_contacts("Mpc", search.q, search.qd, search.u)
         tau: Array = search.problem.phases.tau(search.u[0, 0])
         return tau.astype(self._dyn.dtype)
 
-    def _first(self, state: tuple[Array, Array], goal: Any) -> None:
-        if self._needs_goal and goal is None:
+    def _first(self, state: tuple[Array, Array]) -> None:
+        if self._needs_goal and "State" not in self._goals:
             raise ArgumentError("goal: got None; wanted a configuration, as State has no q_goal")
         problem, u, _ = read(self._dyn, self._cost, state, self._steps, self._dt, None, None, **self._given)
-        self._passed = self._shifted = 0.0
-        self._aim(problem.terms, goal)
+        self._passed, self._shifted = 0.0, 0
+        self._aim(problem)
         search = searched(problem, u, None, None, _FIRST, _TOLERANCE, lambda n: None)
         if search.status[0] == DIVERGED:
             raise NumericalError("Mpc: the first plan is not finite; a smaller dt may help")
         self._search = search
         self._warm = WarmSearch.of(search)
 
-    def _next(self, search: Search, state: tuple[Array, Array], goal: Any, passed: float) -> None:
+    def _next(self, search: Search, state: tuple[Array, Array], aims_anew: bool, passed: float) -> None:
         problem = search.problem
-        self._aim(problem.terms, goal)
+        if aims_anew:
+            self._aim(problem)
         self._shift(search, passed)
         problem.q0[0], problem.qd0[0] = state
         if self._anchored:
@@ -168,7 +188,7 @@ class Mpc:
         search.mu[0] = min(search.mu[0], 1.0)
         if self._warm is not None:
             search.status[0] = RUNNING
-            if goal is not None or self._schedules or self._anchored:
+            if aims_anew or self._schedules or self._anchored:
                 self._warm.renew()
             if self._warm.follow():
                 self._warm.iterate(_TOLERANCE)
@@ -195,7 +215,7 @@ class Mpc:
         knots = math.floor(self._passed + _WHOLE)
         if not knots:
             return
-        self._passed, self._shifted = max(0.0, self._passed - knots), self._shifted + knots
+        self._passed, self._shifted = max(0.0, self._passed - knots), min(self._shifted + knots, _LONGEST)
         for array in (search.q, search.qd, search.u, search.gains, *(each.y for each in search.problem.limits.limits)):
             some = min(knots, array.shape[1] - 1)
             array[:, : array.shape[1] - some] = array[:, some:]  # NumPy copies what overlaps
@@ -203,26 +223,32 @@ class Mpc:
                 array[:, array.shape[1] - some :] = array[:, -1:]
         for name, rows in self._schedules.items():
             if len(rows) > 1:
-                search.problem.phases.put(name, _window(rows, int(self._shifted), self._steps)[None])
+                search.problem.phases.put(name, _window(rows, self._shifted, self._steps)[None])
 
-    def _aim(self, terms: Any, goal: Any) -> None:
-        """Set the goals of a call."""
-        if goal is None:
-            return
-        residuals = [each for each in terms if isinstance(each, Residual)]
-        poses = [each for each in residuals if each.piece.kind == "Pose"]
-        states = [each for each in residuals if each.piece.kind == "State"]
-        own: tuple[int, ...] = (self._dyn.model.nq,)
-        if poses and np.shape(goal)[-2:] == (4, 4):
-            own, chosen = (4, 4), poses
-        elif states:
-            chosen = states
+    def _read_goal(self, given: Any) -> dict[str, KnotValues]:
+        """The goal of a call, by the kind of the costs that it is for."""
+        anything = real_array("goal", given, (), np.float64)
+        model, terms = self._dyn.model, self._cost.terms
+        own: tuple[int, ...]
+        if anything.shape[-2:] == (4, 4) and any(isinstance(each, Pose) for each in terms):
+            kind, own = "Pose", (4, 4)
+        elif any(isinstance(each, State) and each.q.any() for each in terms):
+            kind, own = "State", (model.nq,)
         else:
-            raise ArgumentError(f"goal: got {brief(goal)}; the cost has no State with a q_goal and no Pose to replace")
-        array = real_array("goal", goal, own, np.float64)
+            raise ArgumentError(f"goal: got {brief(given)}; the cost has no State with a q_goal and no Pose to replace")
+        array = real_array("goal", anything, own, np.float64)
         require_finite("goal", array, len(own))
-        for each in chosen:
-            each.goal = KnotValues("goal", array, own, self._steps, ())
+        if kind == "Pose":
+            require_poses("goal", array)
+        else:
+            array = configurations("goal", model, array)
+        return {kind: KnotValues("goal", array, own, self._steps, ())}
+
+    def _aim(self, problem: Problem) -> None:
+        """Set the goals of calls."""
+        for each in problem.terms:
+            if isinstance(each, Residual) and each.piece.kind in self._goals:
+                each.goal = self._goals[each.piece.kind]
 
 
 def _schedule(name: str, value: Any, own: tuple[int, ...], steps: int) -> Array:

@@ -27,7 +27,7 @@ from robodyn.internals.arguments import (
     require_finite,
     within_memory,
 )
-from robodyn.internals.errors import ArgumentError
+from robodyn.internals.errors import ArgumentError, SingularError
 from robodyn.internals.messages import brief
 from robodyn.solve.trajectories.costs import Cost
 from robodyn.solve.trajectories.curvature import Curvature
@@ -36,9 +36,10 @@ from robodyn.solve.trajectories.multiple import MultipleShooting
 from robodyn.solve.trajectories.pool import PooledSearch
 from robodyn.solve.trajectories.problem import Problem, in_double
 from robodyn.solve.trajectories.shooting import CONVERGED, DIVERGED, STALLED, Search
+from robodyn.solve.trajectories.terms import configurations
 from robodyn.solve.trajectories.trajectory import STATUSES, Trajectory
 
-_MOST_STEPS, _MOST_ITERATIONS = 1 << 20, 1 << 20
+MOST_STEPS, _MOST_ITERATIONS = 1 << 20, 1 << 20
 _CHUNK_SCALARS = 1 << 21
 """Problems that are solved together have some so many entries of A: their arrays stay near."""
 _SOLVES, _COARSE = 20, 1e-6
@@ -100,6 +101,7 @@ def optimize_trajectory(
     Raises:
         ArgumentError: wrong shapes or values, or costs that do not fit the robot.
         NumericalError: NaN or infinity in an argument.
+        SingularError: a robot whose mass matrix is singular.
         UnavailableError: arrays on a GPU, `method="ddp"` for a robot without second derivatives, or for a robot with
             contacts what they do not know: `max_contacts`, `active`, `targets`, `Friction`.
 
@@ -137,9 +139,12 @@ def read(
 ) -> tuple[Problem, Array, tuple[Array, Array] | None]:
     """The problem of checked arguments, its first controls (B, N, nu), and its first states, if they are given."""
     model = dyn.model
+    reason = dyn._loose if model.constraints else dyn.singularity()
+    if reason is not None:
+        raise SingularError(reason)
     if not isinstance(cost, Cost):
         raise ArgumentError(f"cost: got {brief(cost)}; wanted a sum of robodyn.costs")
-    n, seconds = count("steps", steps, 1, _MOST_STEPS), positive("dt", dt)
+    n, seconds = count("steps", steps, 1, MOST_STEPS), positive("dt", dt)
     full, leading = _arrays(model, start, n, tau0, q_guess)
     drives = dyn._actuated(actuated)
     if not drives.any():
@@ -148,7 +153,7 @@ def read(
     problem = Problem(
         in_double(dyn),
         cost,
-        model.normalize(full["q0"]),
+        configurations("q0", model, full["q0"]),
         full["qd0"],
         steps=n,
         dt=seconds,
@@ -312,7 +317,7 @@ def _with_knots(name: str, array: Array, knots: int) -> Array:
 
 def _first_states(problem: Problem, full: dict[str, Array]) -> tuple[Array, Array]:
     """States (B, N + 1, ...) of a guess, the first of which are those of the problems."""
-    q = problem.dyn.model.normalize(full["q_guess"])
+    q = configurations("q_guess", problem.dyn.model, full["q_guess"])
     q[:, 0] = problem.q0
     if "qd_guess" in full:
         qd = full["qd_guess"]

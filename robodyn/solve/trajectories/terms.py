@@ -14,10 +14,12 @@ import numpy as np
 
 from robodyn.api.dynamics import Dynamics
 from robodyn.api.queries.poses import pose_error, pose_error_gradient
+from robodyn.core.model import Model
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import ArgumentError
+from robodyn.internals.messages import brief
 from robodyn.internals.records import dataclass
-from robodyn.solve.trajectories.costs import CenterOfMass, Control, Cost, Pose, State
+from robodyn.solve.trajectories.costs import CenterOfMass, Clearance, Control, Cost, Friction, Pose, State
 from robodyn.solve.trajectories.knot_costs import Piece
 
 
@@ -231,7 +233,8 @@ def terms_of(
     """The terms of costs that are no limits.
 
     Raises:
-        ArgumentError: shapes that do not fit the robot, the steps or the problems; a link that the model has not.
+        ArgumentError: shapes that do not fit the robot, the steps or the problems; a link that the model has not; a
+            quaternion of length zero; something that is no cost.
     """
     model, found = dyn.model, list[Term]()
 
@@ -244,7 +247,7 @@ def terms_of(
             if weight.any():
                 if cost.q_goal is None:
                     raise ArgumentError("State.q_goal: got None besides weights q; wanted a configuration")
-                goal = numbers("State.q_goal", cost.q_goal, model.nq)
+                goal = numbers("State.q_goal", configurations("State.q_goal", model, cost.q_goal), model.nq)
                 found.append(Residual(*_differences(dyn), weight, goal, cost.final, Piece("State")))
             weight = numbers("State.qd", cost.qd, model.nv)
             if weight.any():
@@ -269,7 +272,23 @@ def terms_of(
                     Piece("CenterOfMass"),
                 )
             )
+        elif not isinstance(cost, Clearance | Friction):
+            raise ArgumentError(f"cost: got {brief(cost)} in the sum; wanted costs of robodyn.costs")
     return found
+
+
+def configurations(name: str, model: Model, q: Array) -> Array:
+    """Configurations (..., nq) with quaternions of unit length; arrays of other shapes as they are.
+
+    Raises:
+        ArgumentError: a quaternion of length zero; names the argument.
+    """
+    if q.shape[-1:] != (model.nq,):
+        return q
+    try:
+        return model.normalize(q)
+    except ArgumentError as error:
+        raise ArgumentError(f"{name}: {str(error).removeprefix('q: ')}") from None
 
 
 def _differences(dyn: Dynamics) -> ErrorAndJacobian:

@@ -106,7 +106,7 @@ class WholeBodyControl:
         tasks: a list of `Tracking`, or one.
         feet: a list of `Contact` of a `Sphere` on a link with a `Plane` of the world. The point of the sphere that is
             nearest to the plane stands. A list of none is a robot in the air, or one with a fixed base.
-        limits: ("effort",) for |tau| <= `model.effort_limit`, () for none.
+        limits: "effort" or ("effort",) for |tau| <= `model.effort_limit`, () or None for none.
 
     Raises:
         ArgumentError: entries that are no `Tracking` or no `Contact`, links that the model lacks, other limits.
@@ -119,7 +119,7 @@ class WholeBodyControl:
         dyn: Dynamics,
         tasks: Sequence[Tracking] | Tracking,
         feet: Sequence[Contact] = (),
-        limits: Sequence[str] = (),
+        limits: str | Sequence[str] | None = (),
     ) -> None:
         if not strict_types.is_a(dyn, Dynamics):
             raise ArgumentError(f"dyn: got {brief(dyn)}; wanted a robodyn.Dynamics")
@@ -133,7 +133,7 @@ class WholeBodyControl:
         self._given, self._dyn = dyn, own
         self._layout = layout_of(model, self.tasks, points, own.joint_forces)
         targeted = [each.task for each in self.tasks if each.task.targeted]
-        self._inputs = Inputs(own, targeted, len(self.tasks), asked_for(model, targeted)) if targeted else None
+        self._inputs = Inputs(own, targeted, len(targeted), asked_for(model, targeted)) if targeted else None
         self._targeted = [k for k, each in enumerate(self.tasks) if each.task.targeted]
         self._task = terms_task(model, self._layout)
         self._constants, self._roots, self._kept = constants_of(model, self.tasks, self._layout)
@@ -350,6 +350,8 @@ def _require_plain(dyn: Dynamics) -> None:
 
 
 def _limits(given: Any) -> tuple[str, ...]:
+    if given is None:
+        return ()
     entries = strict_types.members(given) if strict_types.is_a(given, list, tuple) else (given,)
     return tuple(dict.fromkeys(one_of("limits", each, ("effort",)) for each in entries))
 

@@ -112,7 +112,10 @@ def _foot(model: Model, k: int, contact: Any) -> Foot:
         raise UnavailableError(f"feet[{k}]: wanted a sphere on a link, and a plane that is fixed to the world")
     if contact.condim != 3:
         raise UnavailableError(f"feet[{k}]: got condim {contact.condim}; wanted 3, a foot with friction")
-    link = model.link_index(sphere.link)
+    try:
+        link = model.link_index(sphere.link)
+    except ArgumentError as error:
+        raise ArgumentError(f"feet[{k}]: {error}") from None
     pair = ContactPair(first=contact.first.geometry, second=contact.second.geometry)
     slot = slots(pair, _WORLD, _WORLD)[0]
     sign = 1.0 if first else -1.0
