@@ -132,6 +132,11 @@ def test_wrong_parameters_are_refused_by_name():
     dyn, bare = rd.Dynamics(model), rd.Dynamics(model, contacts=())
     on_base = np.zeros(model.nv)
     on_base[2] = 1.0
+    for _ in range(3):  # wrong ones are refused where right ones are known
+        dyn.rollout(q, zero, zero, steps=1, friction=zero)
+        dyn.rollout(q, zero, steps=1, policy=lambda t, q, qd: zero, friction=zero)
+    with pytest.raises(rd.ArgumentError, match="degree of freedom 2"):
+        dyn.rollout(q, zero, steps=1, policy=lambda t, q, qd: zero, friction=on_base)
     for name, wrong, told in (
         ("contact_friction", np.ones(3), "shape"),
         ("contact_friction", -np.ones(4), "at least 0"),

@@ -151,6 +151,8 @@ class _Moving(Rows):
         self._a = [Dual(x, {(_A, i): 1.0}) for i, x in enumerate(self._known_a)]
         self._pairs: list[_Pair] = []
         state = {**given, "q": _coordinates(model, given["q"]), "qd": list(self._rates)}
+        if "friction" in given:  # dual numbers know how to meet other scalars, but not the other way round
+            state["friction"] = [Dual(x, {}) for x in given["friction"]]
         super().__init__(model, state, at, bias, bounding)
         self._forces: list[Any] = [0.0] * len(self._a)
         for group in self.groups:

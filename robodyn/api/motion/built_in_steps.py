@@ -16,7 +16,7 @@ import numpy as np
 
 from robodyn.api.motion.step_spec import needs_armature
 from robodyn.api.queries.call import against_gravity
-from robodyn.api.queries.contacts import OF_CONTACTS
+from robodyn.api.queries.contacts import OF_CONTACTS, without_dry_friction
 from robodyn.core.integrators import STABLE
 from robodyn.core.joints import unit_quaternion
 from robodyn.core.model import Model
@@ -79,7 +79,9 @@ class Inputs:
         stable = STABLE.get(run.integrator)
         self._most_damping = stable / run.dt if stable is not None and {"damping", "kd"} & {*acting} else None
         self._damping = model.damping if "damping" in acting else 0.0
-        changed = self._feet or model.quaternion_starts.size or {"gravity", "inertia"} & {*self.names}
+        loose = "friction" in self.names and model.contacts is not None
+        self._loose = without_dry_friction(model) if loose else None
+        changed = self._feet or model.quaternion_starts.size or loose or {"gravity", "inertia"} & {*self.names}
         self._plain = not changed and self._most_damping is None
         self._inertia: Array | None = None
         self.remember(arguments)
@@ -109,6 +111,8 @@ class Inputs:
         if given["q"].shape[-1] != model.nq:
             return None
         if "inertia" in given and not np.array_equal(given["inertia"], self._inertia):  # type: ignore[arg-type]
+            return None
+        if self._loose is not None and given["friction"][..., self._loose].any():
             return None
         given["q"] = nearly_unit(model, given["q"])
         if "q_des" in given:

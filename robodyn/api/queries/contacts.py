@@ -304,17 +304,19 @@ def require_of_contacts(model: Model, name: str, given: Array, library: Library 
                 f"ground_pose: got no pose{where}; wanted a rotation, a position, and the last row 0, 0, 0, 1, to 1e-2"
             )
     elif name == "friction":
-        joints = [model.joint_index(row.joint) for row in contacts.dry_friction]
-        dofs = [
-            int(model.v_source[model.v_start[i]]) + row.component
-            for i, row in zip(joints, contacts.dry_friction, strict=True)
-        ]
-        others = np.setdiff1d(np.arange(model.nv), dofs)
+        others = without_dry_friction(model)
         if (loose := np.flatnonzero((array[..., others] > 0.0).reshape(-1, len(others)).any(axis=0))).size:
             raise ArgumentError(
                 f"friction: got some for degree of freedom {others[loose[0]]}, which has no row of dry friction; "
                 "wanted 0 for it, or a model with friction there and with_contacts(dry_friction=True)"
             )
+
+
+def without_dry_friction(model: Model) -> Array:
+    """Degrees of freedom without a row of dry friction, of a robot with contacts."""
+    rows = () if model.contacts is None else model.contacts.dry_friction
+    starts = [int(model.v_source[model.v_start[model.joint_index(row.joint)]]) for row in rows]
+    return np.setdiff1d(np.arange(model.nv), [start + row.component for start, row in zip(starts, rows, strict=True)])
 
 
 @dataclass(frozen=True)
