@@ -208,15 +208,28 @@ def test_refusals():
         "prior_weight: got 0": {"prior_weight": 0},
         "noise: got": {"noise": -1.0},
         "prior: got": {"prior": robots.tree(0, 3)},
-        "actuated: ": {"measured": ["elbow of somebody"]},
+        "prior: Xtree": {"prior": replace(ARM, Xtree=ARM.Xtree[[1, 1, *range(2, 7)]])},
+        "measured: ": {"measured": ["elbow of somebody"]},
+        "measured. and .slowest": {"slowest": np.inf},
+        "slowest: got nan": {"slowest": np.nan},
+        "active: ": {"active": True},
     }
     for text, options in cases.items():
         with pytest.raises(rd.ArgumentError, match=text):
             rd.identify(ARM, *given, tau, **options)
     with pytest.raises(rd.ArgumentError, match="equations for"):
         rd.identify(ARM, *(each[:5] for each in given), tau[:5])
-    with pytest.raises(rd.NumericalError, match="tau"):
-        rd.identify(ARM, *given, tau * np.nan)
+    for options, text in (({"tau": tau * np.nan}, "tau"), ({"tau": tau * 1e300}, "finite"), ({"qd": 1e200 * tau}, "finite")):
+        with pytest.raises(rd.NumericalError, match=text):
+            rd.identify(ARM, **dict(zip(("q", "qd", "qdd", "tau"), (*given, tau), strict=True)) | options)
+    with pytest.raises(rd.NumericalError):
+        rd.identify(ARM, *given, tau, prior_weight=1e30)
+    still = rd.load_urdf('<robot name="r"><link name="a"/></robot>')
+    for model in (still, rd.Dynamics(ARM), None):
+        with pytest.raises(rd.ArgumentError, match="model: "):
+            rd.identify(model, *(np.zeros((9, 0)),) * 4)
+    with pytest.raises(rd.ArgumentError, match="tau: got None"):
+        rd.identify(ARM, *given, None)
 
 
 def test_differentiate():
@@ -248,8 +261,12 @@ def test_differentiate():
         ({"t": t**2}, "equal steps"),
         ({"q": x[:10], "t": 0.1}, "number of samples"),
         ({"t": -0.1}, "t: got"),
+        ({"t": t + 1.7e9 + np.random.default_rng(0).uniform(0.0, 0.002, t.size)}, "equal steps"),
+        ({"cutoff": 1e-9}, "cutoff"),
+        ({"q": x * 1e307, "t": 1e-9, "cutoff": None}, "not finite"),
+        ({"model": rd.Dynamics(model)}, "model"),
     ):
-        with pytest.raises(rd.ArgumentError, match=text):
+        with pytest.raises((rd.ArgumentError, rd.NumericalError), match=text):
             rd.differentiate(**{"q": x, "t": t, "cutoff": 4.0, **options})
 
 
@@ -266,5 +283,17 @@ def test_exciting_trajectory():
     assert (np.abs(rd.Dynamics(ARM).inverse_dynamics(q, qd, qdd)) <= ARM.effort_limit).all()
     assert np.abs(qd[[0, -1]]).max() < 1e-12 and np.abs(qdd[[0, -1]]).max() < 1e-11
     assert np.abs(np.gradient(q, t, axis=0)[1:-1] - qd[1:-1]).max() < 1e-3 * np.abs(qd).max()
-    with pytest.raises(rd.ArgumentError, match="one coordinate"):
-        rd.exciting_trajectory(rd.load_urdf(robots.own("quadruped"), base="floating"))
+    one = replace(ARM, tree_lower=np.full(7, -np.inf), tree_upper=np.full(7, -10.0))
+    assert (rd.exciting_trajectory(one, rounds=1)(t)[0] <= -10.0).all()
+    quadruped = rd.load_urdf(robots.own("quadruped"), base="floating")
+    for model, options, text in (
+        (quadruped, {}, "one coordinate"),
+        (replace(ARM, tree_effort=ARM.effort_limit * (np.arange(7) != 3)), {}, "'joint_4' takes"),
+        (replace(ARM, tree_lower=ARM.upper), {}, "no room"),
+        (ARM, {"friction": "no"}, "friction"),
+        (ARM, {"duration": 1e-300}, "duration"),
+        (ARM, {"velocity_limit": np.nan}, "velocity_limit: got nan"),
+        (rd.Dynamics(ARM), {}, "model"),
+    ):
+        with pytest.raises(rd.ArgumentError, match=text):
+            rd.exciting_trajectory(model, rounds=1, **options)

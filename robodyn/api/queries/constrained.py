@@ -397,8 +397,8 @@ class ConstraintQueries(Core):
         counts = [len(each.rows) for each in resolved_constraints(self.model)]
         return np.repeat(active_constraints, counts, axis=-1).astype(np.float64)
 
-    def _actuated(self, given: Any) -> Array:
-        """(nv,) bools: which degrees of freedom are actuated."""
+    def _actuated(self, given: Any, argument: str = "actuated") -> Array:
+        """(nv,) bools: which degrees of freedom are actuated. `argument`: its name, for messages."""
         model = self.model
         if given is None:
             floats = np.array([KINDS[code].name == "floating" for code in model.joint_kind.tolist()], bool)
@@ -407,11 +407,11 @@ class ConstraintQueries(Core):
             return actuated
         wanted = f"wanted a list of names of joints or of velocities, bools of shape ({model.nv},), or None"
         if strict_types.is_a(given, np.ndarray):
-            array = as_array("actuated", given, wanted)
+            array = as_array(argument, given, wanted)
             if array.dtype == bool and array.shape == (model.nv,):
                 return array.copy()
         if not strict_types.is_a(given, list, tuple):
-            raise ArgumentError(f"actuated: got {brief(given)}; {wanted}")
+            raise ArgumentError(f"{argument}: got {brief(given)}; {wanted}")
         actuated = np.zeros(model.nv, bool)
         single = {name: k for k, name in enumerate(model.velocity_names)}
         for name in strict_types.members(given):
@@ -422,5 +422,5 @@ class ConstraintQueries(Core):
             try:
                 actuated[velocities_of(model, model.joint_index(name))] = True
             except ArgumentError as error:
-                raise ArgumentError(f"actuated: {error}; names of velocities are allowed, too") from None
+                raise ArgumentError(f"{argument}: {error}; names of velocities are allowed, too") from None
         return actuated

@@ -7,20 +7,22 @@ from numpy.typing import ArrayLike
 from scipy.interpolate import make_interp_spline  # type: ignore[import-untyped]
 from scipy.signal import butter, sosfiltfilt  # type: ignore[import-untyped]
 
+from robodyn.api.queries.core import require_model
 from robodyn.core.model import Model
-from robodyn.internals.arguments import Array, as_array, count, finite_real, real_array, require_finite
-from robodyn.internals.errors import ArgumentError
+from robodyn.internals.arguments import Array, as_array, count, finite_real, real_array, require_finite, within_memory
+from robodyn.internals.errors import ArgumentError, NumericalError
 from robodyn.internals.messages import brief
 
 _ORDER, _DEGREE = 4, 5
 """Of the filter (twice that, forwards and backwards) and of the spline."""
 _FEWEST = 30
-_UNEVEN = 1e-3
-"""Of the time step: larger differences are not of rounding."""
+_UNEVEN, _ROUNDED = 1e-3, 0.1
+"""Of the time step: larger differences are not of rounding. Rounding of large times may be larger, but not by much."""
 _STEP = 0.02
 """For differences of configurations, relative to the time step; their error is of its fourth power."""
 
 
+@within_memory
 def differentiate(
     q: ArrayLike, t: ArrayLike | float, cutoff: float | None, *, model: Model | None = None
 ) -> tuple[Array, Array, Array]:
@@ -35,13 +37,17 @@ def differentiate(
     Args:
         q: (n, ...) samples one after another, at least 30; with a model (n, nq).
         t: (n,) equally spaced times, s, or the time step.
-        cutoff: frequency in Hz from which motion counts as noise, below half of the rate of samples; None: no filter.
+        cutoff: frequency in Hz from which motion counts as noise, below half of the rate of samples, and with at least
+            one period in the log; None: no filter.
         model: for robots with quaternions, of which qd (n, nv) is no derivative of q; without it qd has q's shape.
 
     Raises:
         ArgumentError: times that are not equally spaced (interpolate first), too few samples, or a cutoff that is not
-            between 0 and half of the rate.
+            between one period a log and half of the rate.
+        NumericalError: NaN or infinity in an argument or, by overflow, in a result.
     """
+    if model is not None:
+        require_model(model)
     wanted = "wanted samples along the first axis"
     given = as_array("q", q, wanted) if model is None else real_array("q", q, (model.nq,), np.float64)
     if given.dtype.kind not in "fiu" or given.ndim < 1 or (model is not None and given.ndim != 2):
@@ -54,15 +60,17 @@ def differentiate(
         x = _continuous(model, x)
     if cutoff is not None:
         frequency = finite_real(cutoff)
-        if frequency is None or not 0.0 < frequency < 0.5 / dt:
+        least, most = 1.0 / (n * dt), 0.5 / dt
+        if frequency is None or not least <= frequency < most:
             raise ArgumentError(
-                f"cutoff: got {brief(cutoff)}; wanted a frequency between 0 and {0.5 / dt:g} Hz, or None"
+                f"cutoff: got {brief(cutoff)}; wanted None, or a frequency from {least:g} Hz, one period of the "
+                f"log, to {most:g} Hz, half of the rate"
             )
         x = sosfiltfilt(butter(_ORDER, frequency, fs=1.0 / dt, output="sos"), x, axis=0)
     times = dt * np.arange(n)
     spline = make_interp_spline(times, x, k=_DEGREE)
     if model is None:
-        return x, np.asarray(spline(times, 1)), np.asarray(spline(times, 2))
+        return _finite(x, np.asarray(spline(times, 1)), np.asarray(spline(times, 2)))
     smooth = model.normalize(x)
     h = _STEP * dt
     near, far = (
@@ -71,7 +79,13 @@ def differentiate(
         for k in (1, 2)
     )
     qd = (8.0 * near - far) / (12.0 * h)
-    return smooth, qd, np.asarray(make_interp_spline(times, qd, k=_DEGREE)(times, 1))
+    return _finite(smooth, qd, np.asarray(make_interp_spline(times, qd, k=_DEGREE)(times, 1)))
+
+
+def _finite(q: Array, qd: Array, qdd: Array) -> tuple[Array, Array, Array]:
+    if not all(np.isfinite(each).all() for each in (q, qd, qdd)):
+        raise NumericalError("differentiate: results are not finite; wanted positions and times of ordinary sizes")
+    return q, qd, qdd
 
 
 def _time_step(t: ArrayLike | float, n: int) -> float:
@@ -82,7 +96,8 @@ def _time_step(t: ArrayLike | float, n: int) -> float:
             raise ArgumentError(f"t: got shape {times.shape}; wanted a time step, or {n} times")
         require_finite("t", times, 0)
         dt = float(times[-1] - times[0]) / (n - 1)
-        if dt > 0.0 and np.abs(np.diff(times) - dt).max() > max(_UNEVEN * dt, 1e-9 * np.abs(times).max()):
+        rounding = min(_ROUNDED * dt, 4.0 * float(np.spacing(np.abs(times).max())))
+        if dt > 0.0 and np.abs(np.diff(times) - dt).max() > max(_UNEVEN * dt, rounding):
             raise ArgumentError(
                 f"t: steps of {np.diff(times).min():g} to {np.diff(times).max():g} s; wanted equal steps: "
                 "interpolate q at such times first"

@@ -7,13 +7,14 @@ from numpy.typing import ArrayLike
 
 from robodyn.api.dynamics import Dynamics
 from robodyn.api.queries.base_parameters import basis
+from robodyn.api.queries.core import require_model
 from robodyn.core.model import Model, generator_of
 from robodyn.core.tables import units
-from robodyn.internals.arguments import Array, count, finite_real, real_array
+from robodyn.internals.arguments import Array, count, finite_real, flag, real_array, require_finite, within_memory
 from robodyn.internals.errors import ArgumentError
 from robodyn.internals.messages import brief
 from robodyn.internals.records import dataclass
-from robodyn.solve.identification.rows import Samples, Unknowns
+from robodyn.solve.identification.rows import Samples, Unknowns, per_velocity
 
 _POPULATION, _SAMPLES = 32, 120
 """Motions that are tried at a time, and samples by which they are judged."""
@@ -21,6 +22,10 @@ _REFERENCE = 2000
 """Random states that say how large the effect of each parameter is."""
 _FREE_TURN, _FREE_WAY = np.pi, 0.5
 """Range of joints without limits: rad and m to both sides."""
+_SHORTEST, _LONGEST, _LEAST = 1e-2, 1e4, 1e-6
+"""Bounds of periods, s, and of limits and their share: others leave no digits of inertial or of gravity forces."""
+_FINE = 1000
+"""Samples by which torques of the result are checked."""
 _SINGULAR = 1e-14
 """Eigenvalues of a Gram matrix, relative to the largest, that rounding may have made."""
 _CHANGED = 0.3
@@ -42,11 +47,17 @@ class ExcitingTrajectory:
     condition: float
 
     def __call__(self, t: ArrayLike) -> tuple[Array, Array, Array]:
-        """(q, qd, qdd), each (..., nv), at times t (...), s."""
+        """(q, qd, qdd), each (..., nv), at times t (...), s.
+
+        Raises:
+            ArgumentError, NumericalError: no numbers, NaN or infinity.
+        """
         times = real_array("t", t, (), np.float64)
+        require_finite("t", times, 0)
         return _motion(times, self.duration, self.middle, self.cosine, self.sine)
 
 
+@within_memory
 def exciting_trajectory(
     model: Model,
     *,
@@ -64,29 +75,32 @@ def exciting_trajectory(
 
     The condition number of the regressor of base parameters is made small by an evolution strategy. The motion starts
     and ends at rest, and keeps the limits of positions, velocities and torques (`model.lower`, `upper`,
-    `velocity_limit`, `effort_limit`). It does not look at collisions.
+    `velocity_limit`, `effort_limit`). Joints whose limits leave no room stay where they are. It does not look at
+    collisions.
 
     Args:
         model: a robot with a fixed base whose joints have one coordinate each, without constraints.
-        duration: the period, s.
+        duration: the period, s, from 0.01 to 10,000.
         harmonics: number of frequencies, at least 2.
         velocity_limit: (nv,) or one number, rad/s and m/s; None for the model's, and where it has none for whatever
             `acceleration_limit` and positions allow.
         acceleration_limit: (nv,) or one number, rad/s^2 and m/s^2; None: none.
-        share: the part of all limits that is used.
+        share: the part of all limits that is used, at most 1.
         friction, armature: whether these are to be identified as well.
         rounds: of the search, with 32 motions each.
         rng: a seed or a `numpy.random.Generator`.
 
     Raises:
-        ArgumentError: a robot or a number that is not possible; names the joint.
+        ArgumentError: a robot or a number that is not possible, no joint that may move, or no motion that was found is
+            within the limits of torques; names the joint.
     """
+    require_model(model)
     _require_plain(model)
     period, part = finite_real(duration), finite_real(share)
-    if period is None or period <= 0.0:
-        raise ArgumentError(f"duration: got {brief(duration)}; wanted a positive number of seconds")
-    if part is None or not 0.0 < part <= 1.0:
-        raise ArgumentError(f"share: got {brief(share)}; wanted a number above 0, at most 1")
+    if period is None or not _SHORTEST <= period <= _LONGEST:
+        raise ArgumentError(f"duration: got {brief(duration)}; wanted {_SHORTEST:g} to {_LONGEST:g} s")
+    if part is None or not _LEAST <= part <= 1.0:
+        raise ArgumentError(f"share: got {brief(share)}; wanted a number from {_LEAST:g} to 1")
     search = _Search(
         model,
         period,
@@ -96,7 +110,7 @@ def exciting_trajectory(
             _limit("velocity_limit", velocity_limit, model.velocity_limit),
             _limit("acceleration_limit", acceleration_limit, np.full(model.nv, np.inf)),
         ),
-        ("armature",) * bool(armature) + ("damping", "friction") * bool(friction),
+        ("armature",) * flag("armature", armature) + ("damping", "friction") * flag("friction", friction),
         generator_of(rng),
     )
     return search.best(count("rounds", rounds, 1, 10**6))
@@ -112,13 +126,7 @@ def _require_plain(model: Model) -> None:
 
 
 def _limit(name: str, given: ArrayLike | None, usual: Array) -> Array:
-    if given is None:
-        return np.asarray(usual, float)
-    number = finite_real(given)
-    limit = np.full(usual.shape, number) if number is not None else real_array(name, given, usual.shape, np.float64)
-    if not (limit > 0.0).all() or limit.shape != usual.shape:
-        raise ArgumentError(f"{name}: got {brief(given)}; wanted a positive number, or {usual.size} of them")
-    return limit
+    return np.asarray(usual, float) if given is None else per_velocity(name, given, usual.size, _LEAST)
 
 
 def _motion(t: Array, period: float, middle: Array, cosine: Array, sine: Array) -> tuple[Array, Array, Array]:
@@ -147,9 +155,14 @@ class _Search:
         self.model, self.period, self.harmonics, self.share, self.rng = model, period, harmonics, share, rng
         self.velocity, self.acceleration = limits
         free = np.array([_FREE_TURN if unit == "rad" else _FREE_WAY for unit in units(model, "q")])
-        low = np.where(np.isfinite(model.lower), model.lower, -free)
-        high = np.where(np.isfinite(model.upper), model.upper, free)
+        bounded = np.isfinite(model.lower), np.isfinite(model.upper)
+        low = np.where(bounded[0], model.lower, np.where(bounded[1], model.upper - 2.0 * free, -free))
+        high = np.where(bounded[1], model.upper, np.where(bounded[0], model.lower + 2.0 * free, free))
         self.centre, self.half = 0.5 * (low + high), 0.5 * share * (high - low)
+        if not ((self.half > 0.0) & (self.velocity > 0.0)).any():
+            raise ArgumentError(
+                f"model: limits of all joints of {model.name!r} leave no room; wanted one that may move"
+            )
         self.dyn, self.unknowns = Dynamics(model, joint_forces=(), constraints=()), Unknowns(model, kinds)
         reference = self._regressor(*self._random_states())
         self.base = basis(reference)
@@ -196,9 +209,16 @@ class _Search:
         Y = Y[:, :, self.base.columns] / self.sizes
         sizes = np.linalg.eigvalsh(np.swapaxes(Y, -1, -2) @ Y)
         condition = np.sqrt(sizes[:, -1] / np.maximum(sizes[:, 0], _SINGULAR * sizes[:, -1]))
-        tau = np.abs(np.asarray(self.dyn.inverse_dynamics(q, qd, qdd))).reshape(len(x), -1, self.model.nv).max(axis=1)
-        beyond = np.max(tau / (self.share * self.model.effort_limit), axis=1, initial=0.0)
+        beyond = self._efforts(q, qd, qdd).reshape(len(x), -1, self.model.nv).max(axis=(1, 2), initial=0.0)
         return np.asarray(condition * np.where(beyond > 1.0, 1e3 * beyond, 1.0))
+
+    def _efforts(self, q: Array, qd: Array, qdd: Array) -> Array:
+        """(n, nv) torques in parts of their limits. Those that are only rounding count as none."""
+        tau = np.abs(np.asarray(self.dyn.inverse_dynamics(q, qd, qdd)))
+        limit = self.share * self.model.effort_limit
+        parts = np.where(tau > 1e-9 * tau.max(initial=0.0), np.inf, 0.0)
+        np.divide(tau, limit, out=parts, where=limit > 0.0)
+        return parts
 
     def best(self, rounds: int) -> ExcitingTrajectory:
         """The best of random motions, then of changes of it, whose size follows their success."""
@@ -214,4 +234,13 @@ class _Search:
             else:
                 size *= 0.8
         middle, cosine, sine = (each[0] for each in self.series(at[None]))
+        t = np.linspace(0.0, self.period, _FINE)
+        most = self.share * self._efforts(*_motion(t, self.period, middle, cosine, sine)).max(axis=0)
+        if (most > 1.0).any():
+            worst = int(np.argmax(most))
+            raise ArgumentError(
+                f"model: no motion was found within the limits of torques: {self.model.velocity_names[worst]!r} takes "
+                f"{most[worst]:.3g} times effort_limit {self.model.effort_limit[worst]:g}; wanted another tree_effort, "
+                "a lower acceleration_limit, a longer duration or more rounds"
+            )
         return ExcitingTrajectory(self.period, middle, cosine, sine, value)

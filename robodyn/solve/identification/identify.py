@@ -10,24 +10,38 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robodyn.api.dynamics import Dynamics
+from robodyn.api.queries.core import require_model
 from robodyn.core.model import Model
 from robodyn.internals import strict_types
-from robodyn.internals.arguments import Array, broadcast_leading, finite_real, flag, real_array, require_finite
-from robodyn.internals.errors import ArgumentError
-from robodyn.internals.messages import brief
+from robodyn.internals.arguments import (
+    Array,
+    broadcast_leading,
+    finite_real,
+    flag,
+    real_array,
+    require_finite,
+    within_memory,
+)
+from robodyn.internals.errors import ArgumentError, NumericalError
+from robodyn.internals.messages import brief, quoted
 from robodyn.solve.identification.base import Estimate, estimate
 from robodyn.solve.identification.consistent import constrained
 from robodyn.solve.identification.prior import guess_of, whitened
 from robodyn.solve.identification.result import Identification
-from robodyn.solve.identification.rows import Samples, Unknowns, factor
+from robodyn.solve.identification.rows import Samples, Unknowns, factor, per_velocity
 from robodyn.solve.identification.stribeck import find_speeds
 
 _LEAST_NOISE = 1e-9
 """Of a joint, relative to its torques: data of a simulation may have none."""
 _LONGEST = 0.2
 """The longest step of a speed, relative to it."""
+_TINY, _HUGE = 1e-30, 1e30
+"""Bounds of noise and of the weight of the prior, whose squares are numbers."""
+_SAME = 1e-6
+"""By how much placements of joints of the prior may differ, m."""
 
 
+@within_memory
 def identify(
     model: Model,
     q: ArrayLike,
@@ -80,28 +94,52 @@ def identify(
         targets, active: of the model's constraints, as in `constrained_forward_dynamics`.
 
     Raises:
-        ArgumentError: shapes or values that are not possible, not more equations than base parameters, or a prior of
-            another tree.
-        NumericalError: the convex problem was not solved.
+        ArgumentError: shapes or values that are not possible, a robot without joints, not more equations than base
+            parameters, or a prior of another tree.
+        NumericalError: NaN or infinity in an argument, numbers whose squares overflow, or the convex problem was not
+            solved.
     """
+    require_model(model)
+    if not model.nv:
+        raise ArgumentError(f"model: {quoted(model.name)} has no joints that move; wanted some")
     unknowns = Unknowns(model, _kinds(friction, flag("armature", armature)))
     dyn = Dynamics(model, joint_forces=())
-    lacks = np.zeros(model.nv, bool) if measured is None else ~dyn._actuated(measured)
+    lacks = np.zeros(model.nv, bool) if measured is None else ~dyn._actuated(measured, "measured")
     given = {"q": q, "qd": qd, "qdd": qdd, "tau": tau, "f_ext": f_ext, "targets": targets, "active": active}
     samples = _samples(dyn, unknowns, given, lacks, _speeds(slowest, unknowns))
+    if not samples.count:
+        raise ArgumentError("q: got no samples; wanted more torques than base parameters")
     guess = _prior(model if prior is None else prior, model)
     weight = finite_real(prior_weight)
-    if weight is None or weight <= 0.0:
-        raise ArgumentError(f"prior_weight: got {brief(prior_weight)}; wanted a positive number")
-    within = flag("consistent", consistent)
+    if weight is None or not _TINY <= weight <= _HUGE:
+        raise ArgumentError(f"prior_weight: got {brief(prior_weight)}; wanted a number from {_TINY:g} to {_HUGE:g}")
+    within, spread = flag("consistent", consistent), None
+    if noise is not None:
+        spread = per_velocity("noise", noise, model.nv, _TINY, _HUGE)
+    try:
+        with np.errstate(all="ignore"):
+            found = _identified(samples, guess, weight, spread, within)
+    except (np.linalg.LinAlgError, OverflowError) as error:
+        raise NumericalError(f"identify: {error}; wanted motions, torques and noise of ordinary sizes") from error
+    finite = (found.values, found.base_values, found.covariance, found.noise, found.misfit, found.condition)
+    if not all(np.isfinite(each).all() for each in finite) or np.isinf(found.torque_error).any():
+        raise NumericalError("identify: results are not finite; wanted motions and torques of ordinary sizes")
+    return found
+
+
+def _identified(samples: Samples, guess: Model, weight: float, noise: Array | None, within: bool) -> Identification:
+    """From checked arguments."""
+    unknowns = samples.unknowns
     typical = np.sqrt(np.mean(samples.tau**2, axis=0))
     typical = np.where(typical > 0.0, typical, typical.max(initial=0.0) or 1.0)
     if "stribeck" in unknowns.kinds:
         find_speeds(samples, typical)
-    found, spread = _weighed(samples, _noise(noise, model.nv), typical)
+    found, spread = _weighed(samples, noise, typical)
     if "stribeck" in unknowns.kinds:
         found = _improved(samples, found, spread)
     x = _solution(samples, found, guess, weight, within)
+    if not np.isfinite(x).all():
+        raise NumericalError("identify: parameters are not finite; wanted motions and torques of ordinary sizes")
     return _result(samples, found, spread, x)
 
 
@@ -118,29 +156,19 @@ def _kinds(friction: Any, armature: bool) -> tuple[str, ...]:
 def _speeds(given: Any, unknowns: Unknowns) -> Array:
     """(nv,) speeds from which torques are used."""
     nv = unknowns.model.nv
-    number = finite_real(given)
-    array = np.full(nv, number) if number is not None else real_array("slowest", given, (nv,), np.float64)
-    if array.shape != (nv,) or not (array >= 0.0).all():
-        raise ArgumentError(f"slowest: got {brief(given)}; wanted a number from 0, or {nv} of them")
-    limits = np.zeros(nv)
+    array, limits = per_velocity("slowest", given, nv, 0.0), np.zeros(nv)
     limits[unknowns.joints] = array[unknowns.joints]
     return limits
-
-
-def _noise(given: Any, nv: int) -> Array | None:
-    if given is None:
-        return None
-    number = finite_real(given)
-    array = np.full(nv, number) if number is not None else real_array("noise", given, (nv,), np.float64)
-    if array.shape != (nv,) or not (np.isfinite(array) & (array > 0.0)).all():
-        raise ArgumentError(f"noise: got {brief(given)}; wanted a positive number, or {nv} of them")
-    return array
 
 
 def _samples(dyn: Dynamics, unknowns: Unknowns, given: dict[str, Any], lacks: Array, slowest: Array) -> Samples:
     """Read the measurements, and take from the torques what is known of them."""
     model = dyn.model
-    shapes = {name: dyn.argument_shapes[name] for name in given if given[name] is not None}
+    for name in ("targets", "active"):
+        if given[name] is not None and not model.constraints:
+            raise ArgumentError(f"{name}: {quoted(model.name)} has no constraints; wanted None")
+    needed = "q", "qd", "qdd", "tau"
+    shapes = {name: dyn.argument_shapes[name] for name in given if given[name] is not None or name in needed}
     arrays = {
         name: real_array(name, given[name], shape, np.float64, flags=name == "active") for name, shape in shapes.items()
     }
@@ -167,8 +195,12 @@ def _samples(dyn: Dynamics, unknowns: Unknowns, given: dict[str, Any], lacks: Ar
 
 
 def _prior(prior: Any, model: Model) -> Model:
+    wanted = f"wanted a model with the bodies and joints of {model.name!r}"
     if not isinstance(prior, Model) or prior.body_names != model.body_names or prior.nv != model.nv:
-        raise ArgumentError(f"prior: got {brief(prior)}; wanted a model with the bodies and joints of {model.name!r}")
+        raise ArgumentError(f"prior: got {brief(prior)}; {wanted}")
+    for name in ("parent", "joint_kind", "mimics", "Xtree"):
+        if not np.allclose(getattr(prior, name), getattr(model, name), rtol=0.0, atol=_SAME):
+            raise ArgumentError(f"prior: {name} of {prior.name!r} is another one; {wanted}")
     return prior
 
 

@@ -8,15 +8,16 @@ null space of both contain neither: N' tau = N' Y x.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
-from robodyn.internals.arguments import Array
+from robodyn.internals.arguments import Array, real_array
 from robodyn.internals.cached import cached_property
-from robodyn.internals.errors import ArgumentError
+from robodyn.internals.errors import ArgumentError, NumericalError
+from robodyn.internals.messages import brief
 
 if TYPE_CHECKING:
     from robodyn.api.dynamics import Dynamics
@@ -27,6 +28,18 @@ _CHUNK = 1 << 22
 """Numbers of the regressors that are made at a time."""
 _DEPENDENT = 1e-8
 """Singular values of constraint rows, relative to the largest, that count as zero."""
+
+
+def per_velocity(name: str, given: Any, nv: int, least: float, most: float = np.inf) -> Array:
+    """(nv,) numbers from `least` to `most`, from (nv,) or from one for all.
+
+    Raises:
+        ArgumentError: others.
+    """
+    array = real_array(name, given, (), np.float64)
+    if array.shape not in ((), (nv,)) or not ((array >= least) & (array <= most)).all():
+        raise ArgumentError(f"{name}: got {brief(given)}; wanted a number from {least:g} to {most:g}, or {nv} of them")
+    return np.broadcast_to(array, (nv,)).copy()
 
 
 class Unknowns:
@@ -202,8 +215,11 @@ def factor(samples: Samples, noise: Array) -> tuple[Array, int]:
         rows += len(b)
     if not rows:
         raise ArgumentError(
-            "identify: constraints and torques that are not measured leave no equation; wanted more measured torques"
+            "identify: there is no equation without constraint forces and torques that `measured` and `slowest` leave "
+            "out; wanted more measured torques"
         )
+    if not np.isfinite(R).all():
+        raise NumericalError("identify: equations are not finite; wanted motions and torques whose squares are")
     full = np.zeros((columns, columns))
     full[: len(R)] = R
     return full, rows
