@@ -219,7 +219,8 @@ def test_refusals():
             rd.identify(ARM, *given, tau, **options)
     with pytest.raises(rd.ArgumentError, match="equations for"):
         rd.identify(ARM, *(each[:5] for each in given), tau[:5])
-    for options, text in (({"tau": tau * np.nan}, "tau"), ({"tau": tau * 1e300}, "finite"), ({"qd": 1e200 * tau}, "finite")):
+    too_large = ({"tau": tau * 1e300}, "finite"), ({"qd": 1e200 * tau}, "finite")
+    for options, text in (({"tau": tau * np.nan}, "tau"), *too_large):
         with pytest.raises(rd.NumericalError, match=text):
             rd.identify(ARM, **dict(zip(("q", "qd", "qdd", "tau"), (*given, tau), strict=True)) | options)
     with pytest.raises(rd.NumericalError):
