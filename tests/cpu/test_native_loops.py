@@ -255,6 +255,7 @@ def test_all_steps_of_a_rollout(shared, bad):
             ctypes.cast(kernel, ctypes.c_void_p),
             table,
             given,
+            0,
             ctypes.cast(at(moves), ctypes.POINTER(WORD)),
         )
         told = []
