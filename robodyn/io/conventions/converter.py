@@ -217,7 +217,7 @@ class Converter:
 
     @with_fast_path(_quicker)
     def v_from(self, q: Any, v: Any) -> Any:
-        """Converts their velocity (..., their nv) to ours (..., nv)."""
+        """Converts their velocity (..., their nv) to ours (..., nv). q is ours: `q_from` of theirs."""
         (q, v), xp = self._read(q, v=(v, self.nv))
         return self._to_ours(xp, self._q_of_tree(xp, q), v)
 
@@ -233,7 +233,7 @@ class Converter:
 
     @with_fast_path(_quicker)
     def a_from(self, q: Any, v: Any, a: Any) -> Any:
-        """Converts their acceleration (..., their nv) to ours (..., nv). v is our velocity."""
+        """Converts their acceleration (..., their nv) to ours (..., nv). q and v are ours."""
         (q, v, a), xp = self._read(q, v=(v, self.model.nv), a=(a, self.nv))
         tree = self._q_of_tree(xp, q)
         return self._to_ours(xp, tree, a - self._drift(xp, tree, self._v_of_tree(xp, v)))
@@ -246,7 +246,7 @@ class Converter:
 
     @with_fast_path(_quicker)
     def tau_from(self, q: Any, tau: Any) -> Any:
-        """Converts their generalised forces (..., their nv) to ours (..., nv)."""
+        """Converts their generalised forces (..., their nv) to ours (..., nv). q is ours."""
         (q, tau), xp = self._read(q, tau=(tau, self.nv))
         return (self._forwards(xp, q) @ tau[..., None])[..., 0]
 
@@ -273,7 +273,7 @@ class Converter:
 
     @with_fast_path(_quicker)
     def mass_matrix_from(self, q: Any, H: Any) -> Any:
-        """Converts their mass matrix (..., nv, nv) to ours."""
+        """Converts their mass matrix (..., nv, nv) to ours. q is ours."""
         (q, H), xp = self._without_followers("mass_matrix_from")._read(q, H=(H, self.nv, self.nv))
         E = self._forwards(xp, q)
         return E @ H @ _transposed(E)
@@ -283,7 +283,7 @@ class Converter:
         return self.tau_to(*self._rows("jacobian_to", q, J))
 
     def jacobian_from(self, q: Any, J: Any) -> Any:
-        """Converts a Jacobian (..., m, nv) of their velocities to ours."""
+        """Converts a Jacobian (..., m, nv) of their velocities to ours. q is ours."""
         return self.tau_from(*self._rows("jacobian_from", q, J))
 
     def _rows(self, name: str, q: Any, J: Any) -> tuple[Any, Any]:

@@ -238,14 +238,17 @@ def _solution(samples: Samples, found: Estimate, prior: Model, weight: float, co
         linear = samples.unknowns.part("speed").start
         R, d = R[:, :linear], d - R[:, linear:] @ speeds
     guess = guess_of(prior, samples)
+    start = np.concatenate((guess.inertia.ravel(), guess.coefficients))
     if consistent:
         x = constrained(R, d, guess, weight)
+        # The barrier, which ends where rounding does, would hold coefficients without any equation above zero.
+        without = ~R.any(axis=0) & (np.arange(start.size) >= guess.inertia.size)
+        x[without] = start[without]
     else:
         P = np.zeros((16 * bodies + guess.scale.size, R.shape[1]))
         for k, block in enumerate(whitened(guess.inertia)):
             P[16 * k : 16 * k + 16, 10 * k : 10 * k + 10] = block
         P[16 * bodies :, 10 * bodies :] = np.diag(1.0 / guess.scale)
-        start = np.concatenate((guess.inertia.ravel(), guess.coefficients))
         A, b = np.vstack((R, np.sqrt(weight) * P)), np.concatenate((d, np.sqrt(weight) * P @ start))
         sizes = np.linalg.norm(A, axis=0)
         x = np.linalg.lstsq(A / sizes, b, rcond=None)[0] / sizes
