@@ -115,4 +115,4 @@ def test_real_arms(name):
     print(f"{name}: {share[linear].mean():.3f} of {linear.sum()} base parameters within 1.96 standard deviations,")
     print(f"{share[~linear].mean():.3f} of the rest; held-out torques off by {held_out.round(3)} times the noise")
     assert held_out.max() < 1.05
-    assert share[linear].mean() > 0.91 and np.median(share[linear]) > 0.93
+    assert share[linear].mean() > 0.91
