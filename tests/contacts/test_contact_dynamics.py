@@ -364,3 +364,27 @@ def test_models_keep_their_contacts(tmp_path):
         with pytest.raises(rd.UnavailableError, match="contacts"):
             edit()
     assert any("contacts" in each.message for each in model.to_urdf().report)
+
+
+@pytest.mark.some(of=4, rest="matrix")
+def test_quaternions_of_any_length(make_dynamics, tolerance):
+    """Also in calls that machine code answers, and where a row depends on a quaternion: the limit of a ball joint."""
+    model = rd.load_mjcf(
+        """<mujoco><worldbody><geom type="plane" size="9 9 .1"/>
+        <body pos="0 0 .3"><joint type="ball" range="0 30"/><geom type="capsule" fromto="0 0 0 .4 0 0" size=".03"/>
+        </body>
+        <body pos="0 2 .04"><freejoint/><geom size=".05"/></body></worldbody></mujoco>""",
+        contacts=True,
+    )
+    dyn, nv = make_dynamics(model), model.nv
+    q = model.integrate(model.neutral(), 0.6 * np.eye(nv)[1] + 0.3 * np.eye(nv)[-2])
+    longer, qd, tau = q.copy(), np.linspace(-2.0, 2.0, nv), np.zeros(nv)
+    for start in model.quaternion_starts:
+        longer[start : start + 4] *= 3.0
+    wanted = dyn.contact_forward_dynamics(q, qd, tau)[0]
+    assert np.abs(dyn.contact_forward_dynamics(longer, qd, tau)[0] - wanted).max() <= tolerance * np.abs(wanted).max()
+    for integrator in ("semi_implicit_euler", "mujoco"):
+        after = dyn.step(q, qd, tau, 0.01, integrator=integrator)
+        for _ in range(3):
+            for got, right in zip(dyn.step(longer, qd, tau, 0.01, integrator=integrator), after, strict=True):
+                assert np.abs(got - right).max() <= tolerance * np.abs(right).max()

@@ -32,7 +32,7 @@ from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.definite import TreeFactors, is_zero
 from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.kinematics import link_acceleration
-from robodyn.algorithms.manifold import scalars
+from robodyn.algorithms.manifold import scalars, unit
 from robodyn.algorithms.motion_gradients import link_acceleration_gradient, link_velocity_gradient
 from robodyn.algorithms.relative_motion import OfLink
 from robodyn.algorithms.tasks import ScalarTask, Sized
@@ -150,7 +150,7 @@ class _Moving(Rows):
         self._known_a = [x + b for x, b in zip(given["qdd"], bias, strict=True)]
         self._a = [Dual(x, {(_A, i): 1.0}) for i, x in enumerate(self._known_a)]
         self._pairs: list[_Pair] = []
-        state = {**given, "q": _coordinates(model, given["q"]), "qd": list(self._rates)}
+        state = {**given, "q": _coordinates(model, list(unit(model, given["q"]))), "qd": list(self._rates)}
         if "friction" in given:  # dual numbers know how to meet other scalars, but not the other way round
             state["friction"] = [Dual(x, {}) for x in given["friction"]]
         super().__init__(model, state, at, bias, bounding)

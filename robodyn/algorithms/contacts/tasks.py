@@ -12,7 +12,7 @@ from robodyn.algorithms.contacts.rows import POINT, Rows, bias_of_axes
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.definite import TreeFactors, is_zero
 from robodyn.algorithms.joint_limits import linear_dofs
-from robodyn.algorithms.manifold import joint_by_joint, scalars
+from robodyn.algorithms.manifold import joint_by_joint, scalars, unit
 from robodyn.algorithms.relative_motion import OfLink
 from robodyn.algorithms.rnea import rnea
 from robodyn.algorithms.tasks import Iterations, Repeated, ScalarTask, Sized
@@ -155,6 +155,11 @@ def _guarded(contacts: Contacts) -> int:
     return max(most_iterations(contacts, by_blocks=False) - WHOLE, 1)
 
 
+def with_unit(model: Model, given: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
+    """A state whose quaternions have unit length. Algorithms scale theirs; limits and motions of joints do not."""
+    return {**given, "q": list(unit(model, given["q"]))}
+
+
 def _contacts(model: Model) -> Contacts:
     assert model.contacts is not None
     return model.contacts
@@ -243,7 +248,7 @@ def _least(model: Model) -> int:
 @lru_cache(maxsize=256)
 def _task(n_slots: int, bounding: float, iterations: int, whole: int, inputs: tuple[str, ...]) -> ScalarTask:
     def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
-        found = _solved(model, given, at, bounding, iterations, whole)
+        found = _solved(model, with_unit(model, given), at, bounding, iterations, whole)
         return {"qdd": found.qdd, "f": found.f, "error": [found.error]}
 
     outputs = {"qdd": Sized(("nv",)), "f": Sized((n_slots, 3)), "error": Sized(())}
@@ -268,7 +273,7 @@ def _step(
 ) -> ScalarTask:
     def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
         damping = given.get("damping", model.damping.tolist() if damped else [0.0] * model.nv)
-        bounds = given["dt"][0] if bounding is None else bounding
+        bounds, given = given["dt"][0] if bounding is None else bounding, with_unit(model, given)
         solved = partial(_solved, model, given, at, bounds, iterations, whole)
         q, qd, found = STEPS[integrator](model, given, damping, solved)
         return {"q_next": list(q), "qd_next": list(qd), "qdd": found.qdd, "error": [found.error]}
