@@ -226,4 +226,51 @@ def question_entries() -> Entries:
     yield "force_weight", Entry(lambda x: held.constrained_inverse_dynamics(Q, Z6, Z6, force_weight=x), np.ones(3))
 
 
-ENTRIES = (part_entries, shape_entries, edit_entries, question_entries)
+def solver_entries() -> Entries:
+    """Trajectories, whole-body control and identification, of a robot with one joint."""
+    model, one, pair = rd.load_urdf(TEXT), np.array([0.1]), (np.array([0.1]), np.array([0.2]))
+    dyn, costs = rd.Dynamics(model, joint_forces=()), rd.costs
+    yield from arguments("State", costs.State, {"q": 1.0, "qd": one, "q_goal": one, "qd_goal": one, "final": True})
+    yield from arguments("Control", costs.Control, {"weight": 1.0, "tau_goal": one})
+    yield from arguments("Pose", costs.Pose, {"link": "b", "target": EYE, "weight": (1.0, 2.0), "final": True})
+    yield from arguments("CenterOfMass", costs.CenterOfMass, {"target": ORIGIN, "weight": 1.0, "final": False})
+    yield from arguments("Clearance", costs.Clearance, {"distance": 0.1, "obstacles": None})
+    yield from arguments("Friction", costs.Friction, {"foot": "b", "mu": 0.5})
+    cost = costs.Control(1.0) + costs.State(q=1.0, q_goal=one)
+    given = {"dyn": dyn, "cost": cost, "start": pair, "steps": 2, "dt": 0.1}
+    rest = {"limits": ("effort",), "actuated": ["j"], "active": None, "targets": None}
+    more = {"tau0": one, "q_guess": (one, one), "method": "ilqr", "iterations": 1, "tolerance": 0.1, "progress": False}
+    yield from arguments("optimize_trajectory", rd.optimize_trajectory, given | rest | more)
+    yield "start's", Entry(lambda x: rd.optimize_trajectory(dyn, cost, (x, one), 2, 0.1), one)
+    del given["start"]
+    yield from arguments("Mpc", rd.Mpc, given | rest)
+    mpc = rd.Mpc(dyn, cost, 2, 0.1)
+    yield from arguments("mpc", mpc, {"q": one, "qd": one, "goal": one, "elapsed": 0.1})
+    posture = rd.PostureTask(one)
+    tracking = {"task": posture, "kp": 1.0, "kd": 1.0, "weight": 1.0, "priority": 1}
+    yield from arguments("Tracking", rd.Tracking, tracking)
+    foot = rd.Contact(rd.Sphere("b", radius=0.1), rd.Plane())
+    tasks = [rd.Tracking(posture), rd.Tracking(rd.PoseTask("b"))]
+    control = {"dyn": dyn, "tasks": tasks, "feet": [foot], "limits": ("effort",)}
+    yield from arguments("WholeBodyControl", rd.WholeBodyControl, control)
+    wbc = rd.WholeBodyControl(**control)
+    yield from arguments("wbc", wbc, {"q": one, "qd": one, "targets": EYE[None], "active": [True]})
+    yield "to_c", Entry(wbc.to_c, "name")
+    q, qd, qdd = np.random.default_rng(0).standard_normal((3, 20, 1))
+    logs = {"model": model, "q": q, "qd": qd, "qdd": qdd, "tau": qdd}
+    options = {"friction": True, "armature": False, "consistent": False, "prior": model, "prior_weight": 0.1}
+    options |= {"measured": ["j"], "slowest": 0.1, "noise": 0.1, "f_ext": None, "targets": None, "active": None}
+    yield from arguments("identify", rd.identify, logs | options)
+    found = rd.identify(model, q, qd, qdd, qdd)
+    yield "torques", Entry(lambda x: found.torques(x, one, one), one)
+    smooth = {"q": np.linspace(0.0, 1.0, 40)[:, None], "t": 0.1, "cutoff": 2.0, "model": model}
+    yield from arguments("differentiate", rd.differentiate, smooth)
+    yield "differentiate(times)", Entry(lambda x: rd.differentiate(smooth["q"], x, None), 0.1 * np.arange(40.0))
+    limits = {"velocity_limit": 1.0, "acceleration_limit": one, "share": 0.5, "friction": False, "armature": True}
+    search = {"model": model, "duration": 1.0, "harmonics": 2, "rounds": 1, "rng": 3}
+    yield from arguments("exciting_trajectory", rd.exciting_trajectory, search | limits)
+    motion = rd.exciting_trajectory(**search)
+    yield "motion", Entry(motion, 0.5)
+
+
+ENTRIES = (part_entries, shape_entries, edit_entries, question_entries, solver_entries)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import pickle
 
@@ -193,6 +194,23 @@ def test_gaps_close_from_a_guess_of_states():
     assert many.converged and abs(many.cost / single.cost - 1.0) < 1e-6
     q, _ = dyn.step(many.q[:-1], many.qd[:-1], many.tau, 0.02)
     np.testing.assert_allclose(q, many.q[1:], atol=1e-8)
+
+
+def test_a_joint_without_room_stays():
+    """Limits of velocity or effort that are zero, and equal limits of position."""
+    model, cost = cartpole().model, rd.costs.Control(1e-3) + rd.costs.State(q=1.0, q_goal=np.array([0.1, 0.2]))
+    none = np.array([0.0, np.inf])
+    still = {
+        "velocity": dataclasses.replace(model, tree_velocity=none),
+        "position": dataclasses.replace(model, tree_lower=-none, tree_upper=none),
+        "effort": dataclasses.replace(model, tree_effort=none),
+    }
+    for name, robot in still.items():
+        dyn = rd.Dynamics(robot, joint_forces=())
+        run = rd.optimize_trajectory(dyn, cost, (np.zeros(2), np.zeros(2)), 6, 0.02, limits=name)
+        assert run.converged and run.violation < 1e-6
+        assert np.abs({"velocity": run.qd, "position": run.q, "effort": run.tau}[name][:, 0]).max() < 1e-6
+        assert np.abs(run.q[-1, 1]) > 0.01
 
 
 def test_limits_of_states_hold():

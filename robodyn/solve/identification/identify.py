@@ -196,12 +196,13 @@ def _samples(dyn: Dynamics, unknowns: Unknowns, given: dict[str, Any], lacks: Ar
 
 def _prior(prior: Any, model: Model) -> Model:
     wanted = f"wanted a model with the bodies and joints of {model.name!r}"
-    if not isinstance(prior, Model) or prior.body_names != model.body_names or prior.nv != model.nv:
+    if not strict_types.is_a(prior, Model) or prior.body_names != model.body_names or prior.nv != model.nv:
         raise ArgumentError(f"prior: got {brief(prior)}; {wanted}")
     for name in ("parent", "joint_kind", "mimics", "Xtree"):
         if not np.allclose(getattr(prior, name), getattr(model, name), rtol=0.0, atol=_SAME):
             raise ArgumentError(f"prior: {name} of {prior.name!r} is another one; {wanted}")
-    return prior
+    found: Model = prior
+    return found
 
 
 def _weighed(samples: Samples, noise: Array | None, typical: Array) -> tuple[Estimate, Array]:

@@ -79,9 +79,9 @@ class Inputs:
     def poses(self, targets: Any) -> Any:
         """Targets with positions alone as poses; others as they are."""
         try:
-            shape = np.shape(targets)
-        except ValueError:
-            return targets  # a ragged list, which is refused where it is read
+            shape = tuple(np.shape(targets))
+        except Exception:  # a foreign object may raise anything
+            return targets  # such as a ragged list, which is refused where it is read
         if not shape or shape[-1] != 3 or any(aim.turn for aim in self._asked.aims):
             return targets
         library = self._dyn._engine_for({"targets": targets})[1]

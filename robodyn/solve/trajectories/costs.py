@@ -173,7 +173,7 @@ class Clearance(Cost):
     obstacles: Obstacles | None
 
     def __init__(self, distance: float, obstacles: Obstacles | None = None) -> None:
-        if obstacles is not None and not isinstance(obstacles, Obstacles):
+        if obstacles is not None and not strict_types.is_a(obstacles, Obstacles):
             raise ArgumentError(f"obstacles: got {brief(obstacles)}; wanted robodyn.Obstacles or None")
         if obstacles is not None and obstacles.leading:
             raise ArgumentError(f"obstacles: got leading axes {obstacles.leading}; wanted one set for all problems")

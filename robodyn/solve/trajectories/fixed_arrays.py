@@ -133,7 +133,7 @@ class FixedArrays:
         lower, upper = self._bounds
         if lower is not None and upper is not None:
             np.subtract(problem.upper, u, out=upper)
-            np.subtract(upper, 2.0 * problem.upper, out=lower)
+            np.subtract(problem.lower, u, out=lower)
         self._backward(many)
 
 

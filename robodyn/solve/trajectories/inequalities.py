@@ -1,7 +1,7 @@
 """Limits of a problem by augmented Lagrangians: rows g <= 0 add (max(0, y + rho g)^2 - y^2) / (2 rho) to the cost.
 
-Rows are in natural units: rad and m for positions, parts of the limit for velocities, m for clearances, parts of the
-robot's weight for forces.
+Rows are in natural units: rad and m for positions, parts of the limit for velocities (rad/s and m/s where it is zero),
+m for clearances, parts of the robot's weight for forces.
 """
 
 from __future__ import annotations
@@ -209,8 +209,9 @@ def limits_among(
     nx = 2 * model.nv
     for name, each in limits_of(model, [name for name in names if name != "effort"]).items():
         if name == "velocity":
+            size = np.where(each.bound > 0.0, each.bound, 1.0)
             for sign in (1.0, -1.0):
-                found.append(Range(False, each.on, model.nv + each.on, sign * each.bound, sign, each.bound, nx))
+                found.append(Range(False, each.on, model.nv + each.on, sign * each.bound, sign, size, nx))
         else:
             sign = 1.0 if name == "upper" else -1.0
             found.append(Range(True, each.at, each.on, each.bound, sign, np.ones(len(each.on)), nx))

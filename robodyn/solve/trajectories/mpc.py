@@ -15,6 +15,7 @@ from robodyn.api.motion.unused import warn_of_unused_forces
 from robodyn.api.queries.poses import require_poses
 from robodyn.core.constraints.resolved import anchored_by_calls
 from robodyn.core.model import Model
+from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, count, finite_real, real_array, require_finite
 from robodyn.internals.errors import ArgumentError, NumericalError
 from robodyn.internals.messages import brief
@@ -89,7 +90,7 @@ class Mpc:
         }
         free = "targets" not in windows and model.contacts is None
         self._anchored = free and anchored_by_calls(model.constraints)
-        self._needs_goal = isinstance(cost, Cost) and any(
+        self._needs_goal = strict_types.is_a(cost, Cost) and any(
             isinstance(each, State) and each.q_goal is None and each.q.any() for each in cost.terms
         )
         self._cost = _with_goals(cost, model) if self._needs_goal else cost

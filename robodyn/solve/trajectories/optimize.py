@@ -142,7 +142,7 @@ def read(
     reason = dyn._loose if model.constraints else dyn.singularity()
     if reason is not None:
         raise SingularError(reason)
-    if not isinstance(cost, Cost):
+    if not strict_types.is_a(cost, Cost):
         raise ArgumentError(f"cost: got {brief(cost)}; wanted a sum of robodyn.costs")
     n, seconds = count("steps", steps, 1, MOST_STEPS), positive("dt", dt)
     full, leading = _arrays(model, start, n, tau0, q_guess)

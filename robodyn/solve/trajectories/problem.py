@@ -60,6 +60,7 @@ class Problem:
         self.upper = np.full(self.nu, np.inf)
         if "effort" in limits:
             self.upper = model.effort_limit[self.actuated].copy()
+        self.lower = -self.upper
         self.boxed = bool(np.isfinite(self.upper).any())
         self.flat = is_flat(dyn)
         self.contacts = None if model.contacts is None else ContactSteps(dyn, dt, cost.terms)
@@ -123,11 +124,11 @@ class Problem:
 
     def clipped(self, u: Array) -> Array:
         """Controls within effort limits."""
-        return np.clip(u, -self.upper, self.upper) if self.boxed else u
+        return np.clip(u, self.lower, self.upper) if self.boxed else u
 
     def bounds(self, u: Array) -> tuple[Array | None, Array | None]:
         """Bounds (R, N, nu) of changes of controls; None if there are none."""
-        return (-self.upper - u, self.upper - u) if self.boxed else (None, None)
+        return (self.lower - u, self.upper - u) if self.boxed else (None, None)
 
     def cost(self, rows: Array, q: Array, qd: Array, u: Array, limits: bool = True) -> Array:
         """(R,): the cost, with the penalties of limits if wanted; infinite where a state is not finite."""

@@ -128,7 +128,7 @@ class WholeBodyControl:
         self.tasks = trackings(tasks)
         self.limits = _limits(limits)
         points = feet_of(model, feet)
-        self.feet = tuple(feet)
+        self.feet = tuple(strict_types.members(feet))
         own = dyn if dyn.dtype == np.float64 else dyn.variant(dtype="float64")
         self._given, self._dyn = dyn, own
         self._layout = layout_of(model, self.tasks, points, own.joint_forces)
