@@ -83,6 +83,17 @@ def test_arrays_of_every_kind(dyn, states, client, tmp_path):
     assert same(got, single.forward_dynamics(*states))
 
 
+def test_parameters_of_contacts_are_cut_with_the_states(client):
+    model = robot("double_pendulum")
+    foot = rd.Contact(rd.Sphere(model.link_names[-1], radius=0.5), rd.Plane(offset=-0.5))
+    bouncing = rd.Dynamics(model.with_contacts([foot]), joint_forces=())
+    rng = np.random.default_rng(SEED)
+    states, grip = rng.normal(size=(3, 20, model.nv)), rng.uniform(0.1, 1.0, (20, 1))
+    given = {"contact_friction": grip, "gravity": rng.normal(size=(20, 3))}
+    got = map_states(bouncing, "contact_forward_dynamics", *states, chunk=8, client=client, **given)
+    assert all(map(same, got, bouncing.contact_forward_dynamics(*states, **given)))
+
+
 def test_links_frames_methods_and_vectors(dyn, states, client):
     q, qd, qdd = states
     options = {"chunk": CHUNK, "client": client}

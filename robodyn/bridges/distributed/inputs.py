@@ -200,12 +200,14 @@ def read(
         raise ArgumentError(f"{strange[0]}: no argument of {question.name}; allowed: {', '.join(allowed)}")
     if seeds is None and draw is not None:
         raise ArgumentError("draw: got a function, but no seeds; wanted seeds in the place of arrays")
-    arrays = {name: named.pop(name) for name in question.arrays if named.get(name) is not None}
+    rows = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name in dyn.argument_shapes]
+    cut = dict.fromkeys((*question.arrays, *rows))
+    arrays = {name: named.pop(name) for name in cut if named.get(name) is not None}
     if missing := [name for name in question.inputs if name not in arrays and seeds is None]:
         raise ArgumentError(
             f"{missing[0]}: {question.name} needs it; wanted an array, or seeds in the place of all arrays"
         )
-    choices = {name: value for name, value in named.items() if value is not None and name not in question.arrays}
+    choices = {name: value for name, value in named.items() if value is not None and name not in cut}
     for name in {"frame", "classical", "axes"} & {*choices}:
         choices[name] = checked_choice(dyn.model, name, choices[name])
     if "sparse" in choices and flag("sparse", choices.pop("sparse")):
