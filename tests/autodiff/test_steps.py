@@ -182,7 +182,8 @@ def test_steps_with_contacts(library, integrator):
     """Fingers that squeeze each other; time constants of the contact are bounded by dt."""
     model = rd.load_urdf(own("gripper"))
     right, left = (rd.Sphere(f"{side}_finger", at=(0.0, 0.0, 0.03), radius=0.02) for side in ("right", "left"))
-    model = model.with_contacts([rd.Contact(right, left, friction=0.5, solref=(0.004, 1.0))], cone="elliptic")
+    contacts = [rd.Contact(right, left, friction=0.5, solref=(0.004, 1.0))]
+    model = model.with_contacts(contacts, cone="elliptic")
     dyn, rng = rd.Dynamics(model, joint_forces=("damping",)), np.random.default_rng(8)
     q, qd = model.neutral() + rng.normal(0.0, 1e-3, (2, model.nq)), rng.normal(0.0, 0.2, (2, model.nv))
     assert (dyn.contact_distances(q) < 0.0).all() and not model.quaternion_starts.size
@@ -215,6 +216,14 @@ def test_steps_with_contacts(library, integrator):
     twice, direction = library.gradient(once, there)["qd0"], library.array(rng.normal(size=qd.shape))
     ends = [library.number(once({**there, "qd0": there["qd0"] + h * direction})) for h in (1e-6, -1e-6)]
     assert (ends[0] - ends[1]) / 2e-6 == pytest.approx(float((twice * direction).sum()), rel=1e-5)
+
+    one = {"q": library.array(q[0]), "qd": library.array(qd[0]), "dt": there["dt"]}  # an array without axes
+    by_dt = library.gradient(lambda given: functions.step(**given, integrator=integrator)[1].sum(), one)["dt"]
+    ends = [dyn.step(q[0], qd[0], dt=4e-3 + h, integrator=integrator)[1].sum() for h in (1e-7, -1e-7)]
+    assert float(by_dt) == pytest.approx((ends[0] - ends[1]) / 2e-7, rel=1e-5)
+    smooth = library.wrap(rd.Dynamics(model.with_contacts(contacts, dry_friction=False), joint_forces=()))
+    rubbed = smooth.step(library.array(q), library.array(qd), friction=library.array(np.eye(2, model.nv)))
+    assert np.isnan(np.asarray(rubbed[1])).all()  # no row has friction
 
 
 def test_robots_too_large_for_one_program_are_followed(library):

@@ -145,7 +145,7 @@ class TaskCall(Call):
         }
         outputs = {name: xp.empty((batch, *own), self.dyn.dtype) for name, own in self.outputs.items()}
         engine.run(self.task, inputs, outputs, link=self.link)
-        shaped = [array.reshape(*leading, *self.outputs[name]) for name, array in outputs.items()]
+        shaped = [array.reshape((*leading, *self.outputs[name])) for name, array in outputs.items()]
         if checked:
             for name, array in zip(self.outputs, shaped, strict=True):
                 require_finite(f"result {name}", array, len(self.outputs[name]))

@@ -17,6 +17,7 @@ from robodyn.api.autodiff.coordinates import Coordinates
 from robodyn.api.autodiff.traced_rules import Answers
 from robodyn.api.motion.step_spec import chosen_step, contact_step_at, forces_given, limits_kept, require_targets
 from robodyn.api.motion.unused import warn_of_unused_forces
+from robodyn.api.queries.contacts import without_dry_friction
 from robodyn.core.constraints.resolved import anchored_by_calls
 from robodyn.core.integrators import HOLDS_JOINTS, INTEGRATORS
 from robodyn.engines.query_table import BASE
@@ -248,6 +249,8 @@ class _Stepper:
         if functions.model.contacts is not None:
             inputs = ("q", "qd", "dt", *names)
             step, base, kind = contact_step_at(functions.dyn, chosen, None, inputs), (), TaskCall
+        loose = np.isin(np.arange(functions.model.nv), without_dry_friction(functions.model)).astype(np.float64)
+        self._loose = None if functions.model.contacts is None else functions._library.constant(loose)
         key = "step", step, base
         self._library = library = functions._library
         if key not in functions._calls:
@@ -257,9 +260,12 @@ class _Stepper:
 
     def allowed(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """Replace values that `Dynamics` refuses by NaN: negative stiffness, damping, friction or armature, and dt that
-        is not positive. Values cannot be read while a library traces, so no error is raised. Multiplication by NaN or 1
-        keeps derivatives with respect to the argument."""
+        is not positive; dt also where friction has no row of contacts. Values cannot be read while a library traces, so
+        no error is raised. Multiplication by NaN or 1 keeps derivatives with respect to the argument."""
         xp, checked = self._library.xp, dict(arrays)
+        if "friction" in checked and self._loose is not None:
+            loose = xp.where(checked["friction"] * self._loose > 0.0, 1.0, 0.0).sum(-1) > 0.0
+            checked["dt"] = checked["dt"] * xp.where(loose, math.nan, 1.0)
         for name in (*COEFFICIENTS, "kp", "kd", "dt"):
             if name in checked:
                 wrong = checked[name] <= 0.0 if name == "dt" else checked[name] < 0.0
