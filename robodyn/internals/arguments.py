@@ -68,14 +68,17 @@ def real_array(
 
 
 def within_memory(function: _Function) -> _Function:
-    """The function with an UnavailableError, which states the size, in place of a MemoryError."""
+    """The function with an UnavailableError, which states the size, in place of a MemoryError. It names the class of
+    methods whose names begin with an underscore."""
+    private = function.__name__.startswith("_")
+    name = function.__qualname__.partition(".")[0] if private else function.__name__
 
     @functools.wraps(function)
     def asked(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
         except MemoryError as error:
-            raise UnavailableError(f"{function.__name__}: there is not that much memory ({error})") from error
+            raise UnavailableError(f"{name}: there is not that much memory ({error})") from error
 
     return asked  # type: ignore[return-value]
 

@@ -202,3 +202,21 @@ def test_arrays_that_are_more_than_numbers_name_what_takes_them(arm, home, track
     for engine in ENGINES:
         with pytest.raises(rd.ArgumentError, match=f"^q: got .*{match}"):
             rd.Dynamics(arm, engine=engine).mass_matrix(given)
+
+
+def test_solvers_say_that_there_is_not_that_much_memory():
+    """More states than there are addresses."""
+    model = rd.load_urdf(own("double_pendulum"))
+    dyn, still = rd.Dynamics(model, joint_forces=()), np.zeros(2)
+    many = np.broadcast_to(still, (10**15, 2))
+    wbc = rd.WholeBodyControl(dyn, [rd.Tracking(rd.PostureTask(still))])
+    motion = rd.exciting_trajectory(model, rounds=1)
+    calls = {
+        "optimize_trajectory": lambda: rd.optimize_trajectory(dyn, rd.costs.Control(1.0), (many, still), 2, 0.1),
+        "WholeBodyControl": lambda: wbc(many, still),
+        "identify": lambda: rd.identify(model, many, still, still, still),
+        "ExcitingTrajectory": lambda: motion(many[:, 0]),
+    }
+    for name, call in calls.items():
+        with pytest.raises(rd.UnavailableError, match=f"^{name}: there is not that much memory"):
+            call()

@@ -46,6 +46,7 @@ class ExcitingTrajectory:
     sine: Array
     condition: float
 
+    @within_memory
     def __call__(self, t: ArrayLike) -> tuple[Array, Array, Array]:
         """(q, qd, qdd), each (..., nv), at times t (...), s.
 

@@ -16,7 +16,7 @@ from robodyn.api.queries.poses import require_poses
 from robodyn.core.constraints.resolved import anchored_by_calls
 from robodyn.core.model import Model
 from robodyn.internals import strict_types
-from robodyn.internals.arguments import Array, count, finite_real, real_array, require_finite
+from robodyn.internals.arguments import Array, count, finite_real, real_array, require_finite, within_memory
 from robodyn.internals.errors import ArgumentError, NumericalError
 from robodyn.internals.messages import brief
 from robodyn.solve.trajectories.costs import Cost, Pose, State, Sum
@@ -57,6 +57,7 @@ class Mpc:
         ArgumentError, UnavailableError: as `robodyn.optimize_trajectory`.
     """
 
+    @within_memory
     def __init__(
         self,
         dyn: Dynamics | Model,
@@ -166,6 +167,7 @@ class Mpc:
         tau: Array = search.problem.phases.tau(search.u[0, 0])
         return tau.astype(self._dyn.dtype)
 
+    @within_memory
     def _first(self, state: tuple[Array, Array]) -> None:
         if self._needs_goal and "State" not in self._goals:
             raise ArgumentError("goal: got None; wanted a configuration, as State has no q_goal")

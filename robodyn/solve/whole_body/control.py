@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from robodyn.api.dynamics import Dynamics
 from robodyn.core.contacts.kinds import Contact
 from robodyn.internals import strict_types
-from robodyn.internals.arguments import Array, one_of, real_array
+from robodyn.internals.arguments import Array, one_of, real_array, within_memory
 from robodyn.internals.errors import ArgumentError, UnavailableError
 from robodyn.internals.messages import brief, quoted
 from robodyn.solve.inverse_kinematics.aims import asked_for
@@ -184,8 +184,11 @@ class WholeBodyControl:
             UnavailableError: arrays on a GPU, or a robot too large for one program.
         """
         answer = self._of_one(q, qd, targets, active)
-        if answer is not None:
-            return answer
+        return self._of_several(q, qd, targets, active) if answer is None else answer
+
+    @within_memory
+    def _of_several(self, q: Any, qd: Any, targets: Any, active: Any) -> tuple[Array, Array, Array, WholeBodyReport]:
+        """The answer for any states, and for one in the first call."""
         engine, library = self._given._engine_for({"q": q, "qd": qd, "targets": targets, "active": active})
         if library.on_device or engine.name not in _ENGINES:
             raise UnavailableError("WholeBodyControl: got arrays on a GPU; wanted NumPy arrays")
