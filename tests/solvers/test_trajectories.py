@@ -393,9 +393,12 @@ def test_joints_of_every_kind_on_every_engine_and_dtype(name):
 
 
 def test_a_guess_that_diverges_is_said():
-    with np.errstate(all="ignore"):
-        found = rd.optimize_trajectory(arm(), reaching(), (np.zeros(7), np.zeros(7)), 40, 0.02, tau0=np.full(7, 1e200))
+    start = np.zeros(7), np.zeros(7)
+    found = rd.optimize_trajectory(arm(), reaching(), start, 40, 0.02, tau0=np.full(7, 1e200))
     assert found.status == "diverged" and not found.converged
+    beyond = rd.costs.State(q=1e300, q_goal=GOAL)
+    single = rd.optimize_trajectory(arm().variant(dtype="float32"), beyond, start, 3, 0.02)
+    assert np.isinf(single.cost) and np.isfinite(single.q).all()
 
 
 @pytest.mark.parametrize(

@@ -268,7 +268,8 @@ def result_of(search: Search, dyn: Dynamics) -> Trajectory:
     violation = np.where(np.isfinite(cost), problem.limits.violation, np.inf) if problem.limits else np.zeros(len(cost))
 
     def shaped(array: Array) -> Array:
-        return array.reshape((*leading, *array.shape[1:])).astype(dyn.dtype)
+        with np.errstate(over="ignore"):  # costs beyond float32 are infinite there
+            return array.reshape((*leading, *array.shape[1:])).astype(dyn.dtype)
 
     words = np.array(STATUSES)[search.status].reshape(leading)
     return Trajectory(
