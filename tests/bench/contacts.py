@@ -17,6 +17,7 @@ import numpy as np
 import robodyn as rd
 from robodyn.algorithms.contacts.tasks import block_lengths, most_iterations
 from robodyn.internals.arguments import Array
+from tests.bench.contact_peers import Peer, measured
 from tests.bench.runner import Page, Run
 from tests.bench.shared import robot
 from tests.bench.timing import Call, least
@@ -92,6 +93,7 @@ class Results:
 
     cases: list[Case]
     gradients: list[Gradients] = field(default_factory=list)
+    peers: list[Peer] = field(default_factory=list)
 
 
 def _quadruped(box: bool = False, rows: bool = False, **options: Any) -> rd.Model:
@@ -125,7 +127,9 @@ def measure(run: Run) -> Results:
     found = Results([])
     for name, (make, options) in CASES.items():
         if run.chosen(f"contacts: {name}"):
-            found.cases.append(_measured(name, make, options, run.seconds))
+            case, peers = _measured(name, make, options, run.seconds)
+            found.cases.append(case)
+            found.peers += peers
             run.keep(found)
         if run.chosen(f"contacts: gradients of {name}"):
             found.gradients.append(_differentiated(name, make, options, run.seconds))
@@ -153,7 +157,9 @@ def _states(dyn: rd.Dynamics) -> tuple[Array, Array, Array]:
     return end.q[-1], end.qd[-1], policy(0.0, end.q[-1], end.qd[-1])
 
 
-def _measured(name: str, make: Callable[..., rd.Model], options: dict[str, Any], seconds: float) -> Case:
+def _measured(
+    name: str, make: Callable[..., rd.Model], options: dict[str, Any], seconds: float
+) -> tuple[Case, list[Peer]]:
     model, forces = make(**options), ("damping",) if options.get("rows") else ()
     dyns = {dtype: rd.Dynamics(model, dtype=dtype, threads=1, joint_forces=forces) for dtype in _DTYPES}
     dyn = dyns["float64"]
@@ -169,7 +175,8 @@ def _measured(name: str, make: Callable[..., rd.Model], options: dict[str, Any],
     calls["dynamics"] = lambda: dyn.contact_forward_dynamics(*one, dt=DT)
     calls["rollout"] = lambda: dyn.rollout(one[0], one[1], steps=_LONG, **_STEPS)
     calls["few"] = lambda: dyn.rollout(few[0], few[1], steps=_LONG, **_STEPS)
-    calls |= _mujoco(name, dyn, states)
+    theirs, converted = _in_mujoco(dyn, states)
+    calls |= _mujoco(name, dyn, states, theirs, converted)
     took = {key: 1e9 * each for key, each in least(calls, seconds, _TURNS, clock=time.process_time).items()}
     us = {key: took[key] / 1e3 for key in ("step", "dynamics", "mj_step")}
     us |= {key: took[key] / 1e3 / _LONG for key in ("rollout", "few")}
@@ -180,7 +187,9 @@ def _measured(name: str, make: Callable[..., rd.Model], options: dict[str, Any],
     left = [_left(make(**options, iterations=n), forces, states) for n in range(first, most, again)]
     iterations = first + again * sum(left)
     slots = len(dyn.contact_distances(one[0]))
-    return Case(name, slots, touching, left[0], iterations, ns, took["mujoco"] / BATCH, us)
+    after = rd.converter(model, "mujoco").v_to(*dyn.step(*states, **_STEPS))
+    peers = measured(name, theirs, converted, after, ns, seconds)
+    return Case(name, slots, touching, left[0], iterations, ns, took["mujoco"] / BATCH, us), peers
 
 
 def _differentiated(name: str, make: Callable[..., rd.Model], options: dict[str, Any], seconds: float) -> Gradients:
@@ -214,19 +223,32 @@ def _left(model: rd.Model, forces: tuple[str, ...], states: tuple[Array, Array, 
     return 1.0 - float(np.mean(report.converged))
 
 
-def _mujoco(name: str, dyn: rd.Dynamics, states: tuple[Array, Array, Array]) -> dict[str, Call]:
-    """MuJoCo's step of one state, from Python, and of all by its own loop on one thread."""
+def _in_mujoco(dyn: rd.Dynamics, states: tuple[Array, Array, Array]) -> tuple[Any, tuple[Array, Array, Array]]:
+    """MuJoCo's model, and its qpos, qvel and forces."""
     import mujoco
-    from mujoco.rollout import Rollout
 
     theirs = mujoco.MjModel.from_xml_string(str(dyn.model.to_mjcf()))
     theirs.opt.timestep = DT
     if not dyn.joint_forces:
         theirs.dof_damping[:] = 0.0
         theirs.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_LIMIT | mujoco.mjtDisableBit.mjDSBL_FRICTIONLOSS
-    data, convert = mujoco.MjData(theirs), rd.converter(dyn.model, "mujoco")
     q, qd, tau = states
-    qpos, qvel, applied = convert.q_to(q), convert.v_to(q, qd), convert.tau_to(q, tau)
+    convert = rd.converter(dyn.model, "mujoco")
+    return theirs, (convert.q_to(q), convert.v_to(q, qd), convert.tau_to(q, tau))
+
+
+def _mujoco(
+    name: str,
+    dyn: rd.Dynamics,
+    states: tuple[Array, Array, Array],
+    theirs: Any,
+    converted: tuple[Array, Array, Array],
+) -> dict[str, Call]:
+    """MuJoCo's step of one state, from Python, and of all by its own loop on one thread."""
+    import mujoco
+    from mujoco.rollout import Rollout
+
+    data, (q, qd, tau), (qpos, qvel, applied) = mujoco.MjData(theirs), states, converted
 
     def put(k: int) -> None:
         data.qpos[:], data.qvel[:], data.qfrc_applied[:] = qpos[k], qvel[k], applied[k]
@@ -239,7 +261,7 @@ def _mujoco(name: str, dyn: rd.Dynamics, states: tuple[Array, Array, Array]) -> 
         wanted.append(data.qacc.copy())
     theirs.opt.tolerance = usual
     found = dyn.contact_forward_dynamics(q[:n], qd[:n], tau[:n], dt=DT)[0]
-    right = convert.a_from(q[:n], qd[:n], np.array(wanted))
+    right = rd.converter(dyn.model, "mujoco").a_from(q[:n], qd[:n], np.array(wanted))
     off = np.abs(found - right).max(axis=1) / np.abs(right).max(axis=1)
     if not np.quantile(off, _SHARE) <= _TOLERANCE:
         raise rd.RobodynError(f"{name}: accelerations differ by {np.quantile(off, _SHARE):.1g}")
