@@ -164,7 +164,8 @@ class _Search:
             raise ArgumentError(
                 f"model: limits of all joints of {model.name!r} leave no room; wanted one that may move"
             )
-        self.dyn, self.unknowns = Dynamics(model, joint_forces=(), constraints=()), Unknowns(model, kinds)
+        self.dyn = Dynamics(model, joint_forces=(), constraints=())
+        self.unknowns = Unknowns(self.dyn, kinds)
         reference = self._regressor(*self._random_states())
         self.base = basis(reference)
         self.sizes = np.linalg.norm(reference[:, self.base.columns], axis=0)

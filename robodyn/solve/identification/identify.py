@@ -102,8 +102,8 @@ def identify(
     require_model(model)
     if not model.nv:
         raise ArgumentError(f"model: {quoted(model.name)} has no joints that move; wanted some")
-    unknowns = Unknowns(model, _kinds(friction, flag("armature", armature)))
     dyn = Dynamics(model, joint_forces=())
+    unknowns = Unknowns(dyn, _kinds(friction, flag("armature", armature)))
     lacks = np.zeros(model.nv, bool) if measured is None else ~dyn._actuated(measured, "measured")
     given = {"q": q, "qd": qd, "qdd": qdd, "tau": tau, "f_ext": f_ext, "targets": targets, "active": active}
     samples = _samples(dyn, unknowns, given, lacks, _speeds(slowest, unknowns))
@@ -261,8 +261,7 @@ def _result(samples: Samples, found: Estimate, spread: Array, x: Array) -> Ident
     model = unknowns.model
     fields: dict[str, Any] = {"inertia": x[: unknowns.inertial].reshape(-1, 10)}
     # Of a joint and those that mimic it, the joint has the sum.
-    widths = np.diff([*model.v_start.tolist(), model.nv_tree])
-    own = np.flatnonzero(np.repeat(model.mimics < 0, widths))
+    own = model._own_coordinates[1]
     for kind in set(unknowns.kinds) & {"armature", "damping", "friction"}:
         fields[f"tree_{kind}"] = np.zeros(model.nv_tree)
         fields[f"tree_{kind}"][own] = unknowns.per_velocity(x, kind)

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from robodyn.core.joints import KINDS
-from robodyn.core.model import Model
 from robodyn.internals.arguments import Array, real_array
 from robodyn.internals.cached import cached_property
 from robodyn.internals.errors import ArgumentError, NumericalError
@@ -50,13 +48,9 @@ class Unknowns:
     ones. The last is the speed of the Stribeck effect, about which torques are linearised.
     """
 
-    def __init__(self, model: Model, kinds: tuple[str, ...]) -> None:
-        base = np.array([KINDS[code].name == "floating" for code in model.joint_kind.tolist()], bool)
-        widths = np.diff([*model.v_start.tolist(), model.nv_tree])
-        joints = np.ones(model.nv, bool)
-        joints[model.v_source[np.repeat(base, widths)]] = False
-        self.model, self.kinds, self.joints = model, kinds, np.flatnonzero(joints)
-        self.inertial = 10 * model.n_bodies
+    def __init__(self, dyn: Dynamics, kinds: tuple[str, ...]) -> None:
+        self.model, self.kinds, self.joints = dyn.model, kinds, np.flatnonzero(dyn._actuated(None))
+        self.inertial = 10 * dyn.model.n_bodies
 
     @property
     def count(self) -> int:

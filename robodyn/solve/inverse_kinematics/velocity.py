@@ -32,8 +32,8 @@ from robodyn.solve.inverse_kinematics.tasks import (
     Task,
 )
 from robodyn.solve.inverse_kinematics.velocity_rows import Form, Point, Wish, velocity_task
-from robodyn.solve.quadratic.code import SOLVED
 from robodyn.solve.quadratic.program import Programmes
+from robodyn.solve.quadratic.report import ProgrammeReport
 
 DAMPING = {"float64": 1e-3, "float32": 1e-2}
 """Default damping by dtype."""
@@ -53,7 +53,7 @@ _KEPT = 16
 """Forms of calls, and their settings, that are kept."""
 
 
-class VelocityReport:
+class VelocityReport(ProgrammeReport):
     """What became of each state, in arrays with the leading axes of the states.
 
     `feasible`: True if there are velocities that keep all limits, hard tasks, constraints and clearances; others are
@@ -68,34 +68,16 @@ class VelocityReport:
         clearance: least distances.
     """
 
-    __slots__ = "_ends", "_multipliers", "clearance"
+    __slots__ = "_multipliers", "clearance"
 
     def __init__(self, ends: Array, multipliers: Array, clearance: Array | None = None) -> None:
-        self._ends, self._multipliers, self.clearance = ends, multipliers, clearance
-
-    @property
-    def feasible(self) -> Array:
-        """True where there are velocities."""
-        return np.asarray(self._ends[..., 0] == SOLVED)
-
-    @property
-    def outcome(self) -> Array:
-        """What became of each programme."""
-        return self._ends[..., 0]
-
-    @property
-    def iterations(self) -> Array:
-        """Steps of the solver."""
-        return self._ends[..., 1]
+        super().__init__(ends)
+        self._multipliers, self.clearance = multipliers, clearance
 
     @property
     def at_limit(self) -> Array:
         """The bounds that hold velocities."""
         return 0.0 - np.sign(self._multipliers)
-
-    def __repr__(self) -> str:
-        total, done = self.feasible.size, int(self.feasible.sum())
-        return f"<VelocityReport: {done} of {total} feasible>"
 
 
 class _Plan:

@@ -10,7 +10,7 @@ import numpy as np
 
 from robodyn.internals.arguments import Array
 from robodyn.solve.trajectories.problem import part_of
-from robodyn.solve.trajectories.shooting import ARMIJO, CONVERGED, LEAST_MU, SIZES, Search
+from robodyn.solve.trajectories.shooting import CONVERGED, LEAST_MU, SIZES, Search, falls_enough
 from robodyn.solve.trajectories.terms import Expansion
 
 CLOSED = 1e-9
@@ -86,7 +86,7 @@ class MultipleShooting(Search):
             merit = value + self.nu[all_rows] * np.abs(gap).sum(axis=(1, 2))
         merit = merit.reshape(n, many)
         now = self.cost[rows]
-        good = (merit <= now + np.minimum(ARMIJO * sizes[:, None] * fall, 0.0)) & np.isfinite(merit)
+        good = falls_enough(merit - now, sizes[:, None] * fall)
         first, found = good.argmax(axis=0), good.any(axis=0)
         at = np.flatnonzero(found)
         chosen = first[at] * many + at

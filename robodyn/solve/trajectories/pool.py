@@ -9,13 +9,13 @@ from robodyn.internals.arguments import Array
 from robodyn.solve.trajectories.fixed_arrays import FixedArrays, copied
 from robodyn.solve.trajectories.problem import Plan, part_of
 from robodyn.solve.trajectories.shooting import (
-    ARMIJO,
     CONVERGED,
     LEAST_MU,
     MOST_MU,
     RUNNING,
     STALLED,
     Search,
+    falls_enough,
     relaxed,
     shorter_steps,
     stiffened,
@@ -91,7 +91,7 @@ class _Pool:
             done = ok & (-change <= self._tolerance * np.abs(cost)) & (mu <= LEAST_MU)
             trying = ok & ~done
             after = arrays.roll_out(m, with_step=True)
-            taken = trying & (after - cost <= np.minimum(ARMIJO * change, 0.0)) & np.isfinite(after)
+            taken = trying & falls_enough(after - cost, change)
         _copy(self._gains[:m], arrays.K[:m], ok)
         for to, each in zip(self._plan, arrays.trial, strict=True):
             _copy(to[:m], each[:m], taken)

@@ -149,8 +149,7 @@ class Search:
         if not rows.size:
             return np.zeros(0, bool)
         tried, cost = self.problem.follow(rows, (self.q[rows], self.qd[rows], self.u[rows]), size, k, K)
-        wanted = ARMIJO * (size * expected[:, 0] + size**2 * expected[:, 1])
-        taken: Array = (cost - self.cost[rows] <= np.minimum(wanted, 0.0)) & np.isfinite(cost)
+        taken = falls_enough(cost - self.cost[rows], size * expected[:, 0] + size**2 * expected[:, 1])
         self.accept(rows[taken], part_of(tried, taken), cost[taken])
         return taken
 
@@ -176,6 +175,12 @@ class Search:
         self.status[rows[self.mu[rows] > MOST_MU]] = STALLED
 
 
+def falls_enough(change: Array, predicted: Array) -> Array:
+    """Whether a cost falls by the share of a predicted change that a step must reach (Armijo); False for NaN."""
+    found: Array = (change <= np.minimum(ARMIJO * predicted, 0.0)) & np.isfinite(change)
+    return found
+
+
 def relaxed(mu: Array) -> Array:
     """Less regularisation."""
     return np.where(mu < LEAST_MU, 0.0, 0.1 * mu)
@@ -195,8 +200,7 @@ def shorter_steps(
     again = np.tile(np.arange(many), n)
     tried, cost = problem.follow(rows[again], part_of(plan, again), np.repeat(SIZES, many), k[again], K[again])
     cost = cost.reshape(n, many)
-    wanted = ARMIJO * (SIZES[:, None] * expected[:, 0] + SIZES[:, None] ** 2 * expected[:, 1])
-    good = (cost - before <= np.minimum(wanted, 0.0)) & np.isfinite(cost)
+    good = falls_enough(cost - before, SIZES[:, None] * expected[:, 0] + SIZES[:, None] ** 2 * expected[:, 1])
     first, found = np.where(good, cost, np.inf).argmin(axis=0), good.any(axis=0)
     at = np.flatnonzero(found)
     number: Array = np.where(found, first, -1)

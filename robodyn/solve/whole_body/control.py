@@ -18,7 +18,7 @@ from robodyn.internals.errors import ArgumentError, UnavailableError
 from robodyn.internals.messages import brief, quoted
 from robodyn.solve.inverse_kinematics.aims import asked_for
 from robodyn.solve.inverse_kinematics.inputs import Inputs
-from robodyn.solve.quadratic.code import SOLVED
+from robodyn.solve.quadratic.report import ProgrammeReport
 from robodyn.solve.whole_body.code import RESIDUALS
 from robodyn.solve.whole_body.export import c_code
 from robodyn.solve.whole_body.program import Controller, aligned
@@ -30,7 +30,7 @@ _CHUNK = 1 << 18
 """Numbers of terms that are computed together, so that they stay in the cache."""
 
 
-class WholeBodyReport:
+class WholeBodyReport(ProgrammeReport):
     """What became of each state, in arrays with the leading axes of the states.
 
     `feasible`: True if there are torques within all constraints; results of other states are NaN. `outcome`: 0 if so,
@@ -44,25 +44,11 @@ class WholeBodyReport:
     - `violation`: by how much a torque exceeds its limit, Nm or N, or a force its pyramid, N.
     """
 
-    __slots__ = "_ends", "residuals"
+    __slots__ = ("residuals",)
 
     def __init__(self, ends: Array, residuals: Array) -> None:
-        self._ends, self.residuals = ends, residuals
-
-    @property
-    def feasible(self) -> Array:
-        """True where there are torques."""
-        return np.asarray(self._ends[..., 0] == SOLVED)
-
-    @property
-    def outcome(self) -> Array:
-        """What became of each state."""
-        return self._ends[..., 0]
-
-    @property
-    def iterations(self) -> Array:
-        """Steps of the solver."""
-        return self._ends[..., 1]
+        super().__init__(ends)
+        self.residuals = residuals
 
     @property
     def stationarity(self) -> Array:
@@ -83,10 +69,6 @@ class WholeBodyReport:
     def violation(self) -> Array:
         """Violation of pyramids and limits."""
         return self.residuals[..., 3]
-
-    def __repr__(self) -> str:
-        total, done = self.feasible.size, int(self.feasible.sum())
-        return f"<WholeBodyReport: {done} of {total} feasible>"
 
 
 class WholeBodyControl:

@@ -1,23 +1,21 @@
-"""Steps with contacts on arrays of the device, beside our CPU engine."""
+"""Steps with contacts on arrays of the device, beside our CPU engine. `off_by` is that after one step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import robodyn as rd
 from robodyn.internals.arguments import Array
-from robodyn.tools.benchmark.tables import number
 from robodyn.tools.benchmark.timing import measure as timed
 from tests.bench import contacts
 from tests.bench.gpu.machine import Machine
-from tests.bench.gpu.queries import DISTINCT, repeated, upto, wrong
+from tests.bench.gpu.queries import DISTINCT, Rolled, repeated, upto, wrong
 from tests.bench.points import off_by
 from tests.bench.runner import Run
-from tests.bench.shared import NOT_MEASURED, failing_alone
+from tests.bench.shared import failing_alone
 
 ROBOT, DTYPE, BATCHES = "quadruped, spheres", "float32", (4096, 65_536, 1_048_576)
 WANTED = 2e8
@@ -28,48 +26,19 @@ _DEEP, _SPREAD, _FAST = 5e-4, 0.03, 0.1
 _LONG = {"dt": contacts.DT, "steps": STEPS, "integrator": "mujoco"}
 
 
-@dataclass
-class Touched:
-    """Rollouts of a batch in contact, of which the last state is kept: seconds of a call of `STEPS` steps.
-
-    `seconds`: on arrays of the device; `cpu_s`: our CPU engine on all processors; `off_by`: from what that gives in
-    double precision after one step.
-    """
-
-    robot: str
-    dtype: str
-    batch: int
-    seconds: float | None = None
-    cpu_s: float | None = None
-    off_by: float | None = None
-    problem: str = ""
-
-    @property
-    def steps_per_s(self) -> float | None:
-        return self.batch * STEPS / self.seconds if self.seconds else None
-
-    @property
-    def ratio(self) -> float | None:
-        return self.cpu_s / self.seconds if self.seconds and self.cpu_s else None
-
-    @property
-    def rate(self) -> str:
-        return NOT_MEASURED if self.steps_per_s is None else number(self.steps_per_s)
-
-
-def touched(run: Run) -> list[Touched]:
+def touched(run: Run) -> list[Rolled]:
     """What is asked, before anything is measured."""
     batches = upto(run, BATCHES) if run.selected(f"gpu: contacts, {ROBOT}") else []
-    return [Touched(ROBOT, dtype, batch) for dtype in run.settings.dtypes for batch in batches]
+    return [Rolled(ROBOT, "mujoco", dtype, batch, steps=STEPS) for dtype in run.settings.dtypes for batch in batches]
 
 
-def fastest(found: Sequence[Touched]) -> float | None:
+def fastest(found: Sequence[Rolled]) -> float | None:
     """Steps per second of which something is wanted."""
     rates = (each.steps_per_s for each in found if (each.robot, each.dtype) == (ROBOT, DTYPE))
     return max((rate for rate in rates if rate is not None), default=None)
 
 
-def measure(machine: Machine, run: Run, found: Sequence[Touched]) -> None:
+def measure(machine: Machine, run: Run, found: Sequence[Rolled]) -> None:
     """Fill it all."""
     for name in dict.fromkeys(each.robot for each in found):
         make, options = contacts.CASES[name]
@@ -93,7 +62,7 @@ def _standing(model: rd.Model) -> tuple[Array, Array]:
 
 
 def _measure(
-    machine: Machine, model: rd.Model, each: Touched, states: tuple[Array, Array], truth: Any, seconds: float
+    machine: Machine, model: rd.Model, each: Rolled, states: tuple[Array, Array], truth: Any, seconds: float
 ) -> None:
     xp, given = machine.device.xp, [array.astype(each.dtype) for array in states]
     there, here = ([repeated(of, array, each.batch) for array in given] for of in (xp, np))

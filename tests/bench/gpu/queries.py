@@ -190,7 +190,7 @@ class Point:
 
 @dataclass
 class Rolled:
-    """A rollout of a batch under constant torques, of which the last state is kept: seconds of a call.
+    """A rollout of a batch under constant torques, of which the last state is kept: seconds of a call of `steps` steps.
 
     `seconds`: on arrays of the device; `cpu_s`: our CPU engine on all processors; `off_by`: from what that gives in
     double precision.
@@ -204,14 +204,19 @@ class Rolled:
     cpu_s: float | None = None
     off_by: float | None = None
     problem: str = ""
+    steps: int = STEPS
 
     @property
     def ratio(self) -> float | None:
         return self.cpu_s / self.seconds if self.seconds and self.cpu_s else None
 
     @property
+    def steps_per_s(self) -> float | None:
+        return self.batch * self.steps / self.seconds if self.seconds else None
+
+    @property
     def rate(self) -> str:
-        return NOT_MEASURED if self.seconds is None else number(self.batch * STEPS / self.seconds)
+        return NOT_MEASURED if self.steps_per_s is None else number(self.steps_per_s)
 
 
 def points(run: Run) -> list[Point]:

@@ -50,7 +50,7 @@ class Measured:
     problems: dict[str, str] = field(default_factory=dict)
     took_s: dict[str, float] = field(default_factory=dict)
     commits: dict[str, str] = field(default_factory=dict)
-    touched: list[contacts.Touched] = field(default_factory=list)
+    touched: list[queries.Rolled] = field(default_factory=list)
 
 
 _PARTS = {
