@@ -107,7 +107,11 @@ def answers(dyn: rd.Dynamics, s: States, *, invert: bool = True) -> dict[str, np
     found["kinetic_energy_regressor"] = dyn.kinetic_energy_regressor(s.q, s.qd, **V0)
     found["potential_energy_regressor"] = dyn.potential_energy_regressor(s.q)
     found["subtree_center_of_mass"] = dyn.subtree_center_of_mass(s.q, **pi)
+    found["composite_inertia"] = dyn.composite_inertia(s.q, **pi)
     if dyn.model.total_mass > 0:
+        found["dvcom/dq"], found["dvcom/dqd"] = dyn.center_of_mass_velocity_gradient(s.q, s.qd, **pi, **V0)
+        found["dh/dq"], found["dh/dqd"] = dyn.centroidal_momentum_gradient(s.q, s.qd, **pi, **V0)
+        found["centroidal_inertia"] = dyn.centroidal_inertia(s.q, **pi)
         found["center_of_mass_velocity"] = dyn.center_of_mass_velocity(s.q, s.qd, **pi, **V0)
         found["center_of_mass_acceleration"] = dyn.center_of_mass_acceleration(s.q, s.qd, s.qdd, **pi, **base)
         found["centroidal_momentum_rate"] = dyn.centroidal_momentum_rate(s.q, s.qd, s.qdd, **pi, **base)

@@ -824,6 +824,44 @@ _MOMENTA = (
         optional=("inertia", "V0"),
         needs=("mass",),
     ),
+    QuerySpec(
+        "center_of_mass_velocity_gradient",
+        ("q", "qd"),
+        {"dv_dq": Result((3, "nv"), "m/s / step"), "dv_dqd": Result((3, "nv"), "m/s / qd")},
+        lambda _: momentum.CENTER_OF_MASS_VELOCITY_GRADIENT,
+        "Derivatives of the velocity of the centre of mass by q (on the tangent space) and qd.",
+        optional=("inertia", "V0"),
+        needs=("mass",),
+    ),
+    QuerySpec(
+        "centroidal_momentum_gradient",
+        ("q", "qd"),
+        {
+            "dh_dq": Result((6, "nv"), "kg m^2/s, kg m/s / step"),
+            "dh_dqd": Result((6, "nv"), "kg m^2/s, kg m/s / qd"),
+        },
+        lambda asked: momentum.centroidal_momentum_gradient(_one_tree(asked)),
+        "Derivatives of the momentum about the centre of mass by q (on the tangent space) and qd.",
+        optional=("inertia", "V0"),
+        needs=("mass",),
+    ),
+    QuerySpec(
+        "composite_inertia",
+        ("q",),
+        {"Ic": Result(("n_bodies", 10), "kg, kg m, kg m^2")},
+        lambda _: momentum.COMPOSITE_INERTIAS,
+        "Inertial parameters of every body and what follows it as one rigid body, in the body's frame.",
+        optional=("inertia",),
+    ),
+    QuerySpec(
+        "centroidal_inertia",
+        ("q",),
+        {"IG": Result((6, 6), "kg m^2, kg")},
+        lambda asked: momentum.centroidal_inertia(_one_tree(asked)),
+        "Inertia of the whole robot, its joints locked, about its centre of mass in world axes.",
+        optional=("inertia",),
+        needs=("mass",),
+    ),
 )
 
 _CONSTRAINED = (

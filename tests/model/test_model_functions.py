@@ -162,6 +162,20 @@ def test_external_forces(model, frame):
             np.testing.assert_allclose(got, wanted, atol=1e-12)
     several = rd.external_force(model, np.stack([q, q]), 0, wrench, frame=frame)
     np.testing.assert_allclose(several[1], rd.external_force(model, q, 0, wrench, frame=frame), atol=1e-12)
+    number, points = len(model.link_names) - 1, rng.uniform(-1, 1, (2, 3))
+    T = rd.Dynamics(model, engine="reference").link_pose(q, number)
+    for point in (points[0], points, points[0], points[1], points):
+        if frame == "world":
+            with pytest.raises(rd.ArgumentError, match=r"^point: given with frame=\"world\""):
+                rd.external_force(model, q, number, wrench, point=point, frame=frame)
+            continue
+        # A wrench at the point is that at the origin with the force's moment about the origin.
+        lever = point if frame == "body" else point @ T[:3, :3].T
+        shifted = np.concatenate(
+            [wrench[:3] + np.cross(lever, wrench[3:]), np.broadcast_to(wrench[3:], lever.shape)], -1
+        )
+        got = rd.external_force(model, q, number, wrench, point=point, frame=frame)
+        np.testing.assert_allclose(got, rd.external_force(model, q, number, shifted, frame=frame), atol=1e-12)
     for link in (True, "none", 10**6, None):
         with pytest.raises(rd.ArgumentError, match=r"^link: got"):
             rd.external_force(model, q, link, wrench, frame=frame)

@@ -67,6 +67,32 @@ def test_motion_of_the_centre_and_of_momentum(seed):
     assert relative(hdot, of_h) < 5 * DIFFERENCE_TOLERANCE
 
 
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.some(of=4, rest="matrix")
+def test_gradients_of_the_centre_and_of_momentum(seed):
+    """Of a moving base, too; and inertias of subtrees."""
+    model = tree(seed)
+    if not model.nv:
+        return
+    dyn = rd.Dynamics(model, engine="reference")
+    q, qd, _ = random_states(model, seed=seed)
+    V0 = np.random.default_rng(seed).standard_normal(6)
+    dv_dq, dv_dqd = dyn.center_of_mass_velocity_gradient(q, qd, V0=V0)
+    differences = by_q(model, q, lambda q: dyn.center_of_mass_velocity(q, qd, V0=V0))
+    assert relative(dv_dq, differences) < DIFFERENCE_TOLERANCE
+    assert relative(dv_dqd, dyn.center_of_mass_jacobian(q)) < 1e-12
+    dh_dq, dh_dqd = dyn.centroidal_momentum_gradient(q, qd, V0=V0)
+    differences = by_q(model, q, lambda q: dyn.centroidal_momentum(q, qd, V0=V0)[0])
+    assert relative(dh_dq, differences) < 5 * DIFFERENCE_TOLERANCE
+    assert relative(dh_dqd, dyn.centroidal_momentum(q, qd)[1]) < 1e-12
+    # Bodies that move as one, about the origin: the momentum of all of them is that of the centroidal inertia.
+    whole, IG, com = dyn.composite_inertia(q), dyn.centroidal_inertia(q), dyn.center_of_mass(q)
+    moved = np.concatenate([V0[:3], V0[3:] + np.cross(V0[:3], com)])
+    assert relative(IG @ moved, dyn.centroidal_momentum(q, 0 * qd, V0=V0)[0]) < 1e-10
+    masses = np.array([model.inertia[model.tree.subtree(k), 0].sum() for k in range(model.n_bodies)])
+    assert relative(whole[:, 0], masses) < 1e-12
+
+
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.some(of=12, rest="matrix")
@@ -315,6 +341,13 @@ def test_agrees_with_pinocchio(name):
             np.array([data.oMi[j].act(data.com[j]) for j in joints]),
         ),
     }
+    by_q = pin.computeCentroidalDynamicsDerivatives(theirs, data, y, v, a)[0]
+    compared["centroidal_momentum_gradient"] = (
+        dyn.centroidal_momentum_gradient(q, qd)[0],
+        by_q[np.ix_(swap, at.velocities)],
+    )
+    pin.ccrba(theirs, data, y, v)
+    compared["centroidal_inertia"] = dyn.centroidal_inertia(q), data.Ig.matrix()[np.ix_(swap, swap)]
     rate = pin.computeCentroidalMomentumTimeVariation(theirs, data, y, v, a).vector[swap].copy()
     of_matrix = pin.dccrba(theirs, data, y, v)[np.ix_(swap, at.velocities)]
     compared |= {

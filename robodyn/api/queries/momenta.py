@@ -141,3 +141,64 @@ class MomentumQueries(Core):
             NumericalError: nothing that moves has mass.
         """
         return cast(Array, self._ask("centroidal_momentum_matrix_derivative", locals()))
+
+    @query
+    def center_of_mass_velocity_gradient(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        *,
+        inertia: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        out: tuple[Array, Array] | None = None,
+    ) -> tuple[Array, Array]:
+        """(dv/dq, dv/dqd): derivatives (..., 3, nv) of `center_of_mass_velocity`, in world axes.
+
+        dv/dq is on the tangent space. dv/dqd is `center_of_mass_jacobian`.
+
+        Raises:
+            NumericalError: nothing that moves has mass.
+        """
+        return cast(tuple[Array, Array], self._ask("center_of_mass_velocity_gradient", locals()))
+
+    @query
+    def centroidal_momentum_gradient(
+        self,
+        q: ArrayLike,
+        qd: ArrayLike,
+        *,
+        inertia: ArrayLike | None = None,
+        V0: ArrayLike | None = None,
+        out: tuple[Array, Array] | None = None,
+    ) -> tuple[Array, Array]:
+        """(dh/dq, dh/dqd): derivatives (..., 6, nv) of the momentum h of `centroidal_momentum`, angular part first.
+
+        dh/dq is on the tangent space, and counts that the centre of mass moves with q. dh/dqd is the centroidal
+        momentum matrix A.
+
+        Raises:
+            NumericalError: nothing that moves has mass.
+        """
+        return cast(tuple[Array, Array], self._ask("centroidal_momentum_gradient", locals()))
+
+    @query
+    def composite_inertia(self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None) -> Array:
+        """Inertial parameters (..., n_bodies, 10) of each body's subtree as one rigid body, in that body's frame.
+
+        In `model.body_names` order; the ten numbers are those of `Model.inertia`: mass (kg), mass times centre (kg m),
+        rotational inertia xx xy xz yy yz zz about the frame's origin (kg m^2). Source: RBDA eq. 6.12.
+        """
+        return cast(Array, self._ask("composite_inertia", locals()))
+
+    @query
+    def centroidal_inertia(self, q: ArrayLike, *, inertia: ArrayLike | None = None, out: Array | None = None) -> Array:
+        """Spatial inertia (..., 6, 6) about the centre of mass, in world axes, of the robot with its joints locked.
+
+        The rotational inertia (kg m^2) is the upper left block, mass (kg) times identity the lower right one. The
+        inverse times the momentum h of `centroidal_momentum` is the average spatial velocity. Armature does not count.
+        Source: Orin, Goswami, Lee 2013.
+
+        Raises:
+            NumericalError: nothing that moves has mass.
+        """
+        return cast(Array, self._ask("centroidal_inertia", locals()))
