@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from robodyn.io.builders.random_tree import random_tree
     from robodyn.io.builders.robot_descriptions import load_description
     from robodyn.io.builders.sdf import load_sdf
+    from robodyn.io.builders.serial_chains import from_dh, from_screws
     from robodyn.io.builders.sphere_fitting import fit_spheres
     from robodyn.io.builders.urdf import read_urdf
     from robodyn.io.builders.xacro import load_xacro
@@ -160,7 +161,9 @@ _HOME = {
     "exp_gradient": "api.queries.poses",
     "external_force": "api.queries.external",
     "fit_spheres": "io.builders.sphere_fitting",
+    "from_dh": "io.builders.serial_chains",
     "from_pinocchio": "io.builders.pinocchio",
+    "from_screws": "io.builders.serial_chains",
     "identify": "solve.identification.identify",
     "load": "io.builders.load_any",
     "load_description": "io.builders.robot_descriptions",
@@ -286,7 +289,9 @@ __all__ = [
     "exp_gradient",
     "external_force",
     "fit_spheres",
+    "from_dh",
     "from_pinocchio",
+    "from_screws",
     "hardware",
     "identify",
     "inertial_parameters",

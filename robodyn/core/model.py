@@ -475,6 +475,37 @@ class Model(Edits):
             raise _not_found("joint", joint, hint, self.joint_names, self.name)
         return index
 
+    def coordinates(self, joint: str | int) -> tuple[slice, slice]:
+        """(in q, in v): the slices of a joint's coordinates and of its velocities, given its name or its index.
+
+        `q[..., model.coordinates("elbow")[0]]` is where the elbow is.
+
+        Raises:
+            ArgumentError: no such joint, or one that mimics another and has no coordinates of its own; names that.
+        """
+        index = self.joint_index(joint)
+        if self.mimics[index] >= 0:
+            leader = self.joint_names[self.mimics[index]]
+            raise ArgumentError(
+                f"joint: got {brief(joint)}, which mimics {printable(leader)!r}; wanted a joint with coordinates"
+            )
+        free = self.mimics < 0
+        before, kind = self.joint_kind[:index][free[:index]], KINDS[self.joint_kind[index]]
+        q, v = (sum(getattr(KINDS[code], what) for code in before.tolist()) for what in ("nq", "nv"))
+        return slice(q, q + kind.nq), slice(v, v + kind.nv)
+
+    def check(self, q: ArrayLike) -> list[str]:
+        """What is doubtful about configurations (..., nq), a sentence each: NaN and infinity, values beyond position
+        limits, angles that look like degrees, quaternions that are not unit or look like [w, x, y, z]. Queries compute
+        with all of these but NaN and infinity, so this is the place to find out. An empty list: nothing.
+
+        Raises:
+            ArgumentError: another shape, or not numbers.
+        """
+        from robodyn.core.doubts import doubts_about
+
+        return doubts_about(self, q)
+
     @cached_property
     def _link_numbers(self) -> dict[str, int]:
         return {name: i for i, name in enumerate(self.link_names)}

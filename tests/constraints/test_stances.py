@@ -44,8 +44,8 @@ STANCES = {
         OBEYS: "assemble",
         TREE: "difference difference_gradient distance integrate integrate_gradient interpolate neutral "
         "random_configuration",
-        OTHER: "armature attach collision_geometries collision_pairs configurations constraints "
-        "contacts coordinate_names coupling damping digest drawn_from effort_limit euler_tour extensions "
+        OTHER: "armature attach check collision_geometries collision_pairs configurations constraints "
+        "contacts coordinate_names coordinates coupling damping digest drawn_from effort_limit euler_tour extensions "
         "file_tree free_joints friction geometries graph has_mimic joint_index link_index link_inertia "
         "link_joints link_parent load lock lower n_bodies n_constraints n_contacts n_pairs n_rows normalize "
         "normalized nq nq_tree nv nv_tree of_checked pairs plot_tree proximal quaternion_starts report "
@@ -66,9 +66,9 @@ STANCES = {
         "Obstacles Plane Point PoseTask PositionTask PostureTask RedundantWarning "
         "RelativePoseTask RobodynError RobotDescription Rod Rolling Rollout SingularError Sphere "
         "Tracking Trajectory Tree UnavailableError VelocityReport Weld WholeBodyReport __version__ auto_tree "
-        "build_model conventions converter costs exp exp_gradient external_force fit_spheres from_pinocchio hardware "
-        "inertial_parameters load load_description load_mjcf load_sdf load_urdf load_xacro log "
-        "log_gradient plots pose_error pose_error_gradient random_tree read_urdf release_memory",
+        "build_model conventions converter costs exp exp_gradient external_force fit_spheres from_dh "
+        "from_pinocchio from_screws hardware inertial_parameters load load_description load_mjcf load_sdf load_urdf "
+        "load_xacro log log_gradient plots pose_error pose_error_gradient random_tree read_urdf release_memory",
     },
     "robodyn.simulators.drake": {OBEYS: "system"},
     "robodyn.simulators.environments": {
