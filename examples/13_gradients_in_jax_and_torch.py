@@ -13,12 +13,12 @@ try:
     import jax
 except ImportError:
     jax = None
-    print("JAX is not installed (pip install 'robodyn[jax]'): its part is left out")
+    print("JAX is not installed (pip install '.[jax]'): its part is left out")
 try:
     import torch
 except ImportError:
     torch = None
-    print("PyTorch is not installed (pip install 'robodyn[torch]'): its part is left out")
+    print("PyTorch is not installed (pip install '.[torch]'): its part is left out")
 
 MODELS = Path(__file__).resolve().parent.parent / "models"
 model = rd.load_urdf(MODELS / "arm7.urdf")

@@ -18,7 +18,7 @@ try:
     import distributed
     import zarr  # noqa: F401 - map writes with it
 except ImportError:
-    print("Dask or zarr is not installed (pip install 'robodyn[dask]'): nobody to compute blocks")
+    print("Dask or zarr is not installed (pip install '.[dask]'): nobody to compute blocks")
     raise SystemExit(0) from None
 
 STATES = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000

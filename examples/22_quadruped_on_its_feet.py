@@ -11,7 +11,7 @@ import robodyn as rd
 try:
     import mujoco
 except ImportError:
-    print("MuJoCo is not installed (pip install 'robodyn[mujoco]'): nothing to simulate with")
+    print("MuJoCo is not installed (pip install '.[mujoco]'): nothing to simulate with")
     raise SystemExit(0) from None
 
 from robodyn.simulators.mujoco import Bridge

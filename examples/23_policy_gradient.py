@@ -10,12 +10,12 @@ import numpy as np
 try:
     import torch
 except ImportError:
-    print("PyTorch is not installed (pip install 'robodyn[torch]'): nothing to learn with")
+    print("PyTorch is not installed (pip install '.[torch]'): nothing to learn with")
     raise SystemExit(0) from None
 try:
     import gymnasium
 except ImportError:
-    print("Gymnasium is not installed (pip install 'robodyn[gymnasium]'): nothing to learn in")
+    print("Gymnasium is not installed (pip install '.[gymnasium]'): nothing to learn in")
     raise SystemExit(0) from None
 
 SEED, ENVS, HORIZON, UPDATES, EPISODE = 0, 512, 32, 120, 100

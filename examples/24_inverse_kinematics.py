@@ -68,7 +68,7 @@ def draw(dyn: rd.Dynamics, q: np.ndarray, circle: np.ndarray, com: np.ndarray, o
     try:
         import matplotlib as mpl
     except ImportError:
-        print("Matplotlib is not installed (pip install 'robodyn[bench]'): no figure")
+        print("Matplotlib is not installed (pip install '.[bench]'): no figure")
         return
     mpl.use("Agg")
     mpl.rcParams.update(rd.plots.STYLE)

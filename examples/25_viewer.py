@@ -17,7 +17,7 @@ import robodyn as rd
 try:
     import viser  # noqa: F401
 except ImportError:
-    print("viser is not installed (pip install 'robodyn[viewer]'): nothing to look at")
+    print("viser is not installed (pip install '.[viewer]'): nothing to look at")
     raise SystemExit(0) from None
 
 PATH = Path(__file__).resolve().parent.parent / "models" / "arm7.urdf"

@@ -17,7 +17,7 @@ import robodyn as rd
 try:
     from scipy.linalg import null_space, solve_discrete_are
 except ImportError:
-    print("SciPy is not installed (pip install 'robodyn[test]'): nothing solves the Riccati equation")
+    print("SciPy is not installed (pip install '.[test]'): nothing solves the Riccati equation")
     raise SystemExit(0) from None
 
 PATH = Path(__file__).resolve().parent.parent / "models" / "humanoid.urdf"
@@ -137,7 +137,7 @@ def draw(t: np.ndarray, error: np.ndarray, com: np.ndarray, soles: np.ndarray, p
     try:
         import matplotlib as mpl
     except ImportError:
-        print("Matplotlib is not installed (pip install 'robodyn[bench]'): no figure")
+        print("Matplotlib is not installed (pip install '.[bench]'): no figure")
         return
     mpl.use("Agg")
     mpl.rcParams.update(rd.plots.STYLE)

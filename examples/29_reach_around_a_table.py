@@ -96,7 +96,7 @@ def draw(
     try:
         import matplotlib as mpl
     except ImportError:
-        print("Matplotlib is not installed (pip install 'robodyn[bench]'): no figure")
+        print("Matplotlib is not installed (pip install '.[bench]'): no figure")
         return
     mpl.use("Agg")
     mpl.rcParams.update(rd.plots.STYLE)

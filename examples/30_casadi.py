@@ -12,7 +12,7 @@ try:
 
     import robodyn.casadi
 except ImportError as error:
-    print(f"CasADi is not installed (pip install robodyn[casadi]): {error}")
+    print(f"CasADi is not installed (pip install '.[casadi]'): {error}")
     raise SystemExit from None
 
 MODELS = Path(__file__).resolve().parent.parent / "models"

@@ -93,7 +93,7 @@ def simulate(dyn: rd.Dynamics, name: str) -> rd.Rollout:
 def replay(dyn: rd.Dynamics, run: rd.Rollout, robot: int) -> None:
     """The same robot in MuJoCo, under the same policy."""
     if mujoco is None:
-        print("MuJoCo is not installed (pip install 'robodyn[mujoco]'): nothing to compare with")
+        print("MuJoCo is not installed (pip install '.[mujoco]'): nothing to compare with")
         return
     m = mujoco.MjModel.from_xml_string(str(dyn.model.to_mjcf()))
     m.opt.timestep, m.opt.tolerance, m.opt.iterations = DT, 0.0, 100
@@ -115,7 +115,7 @@ def draw(dyn: rd.Dynamics, runs: dict[str, rd.Rollout], path: str) -> None:
     try:
         import matplotlib as mpl
     except ImportError:
-        print("Matplotlib is not installed (pip install 'robodyn[bench]'): no figure")
+        print("Matplotlib is not installed (pip install '.[bench]'): no figure")
         return
     mpl.use("Agg")
     mpl.rcParams.update(rd.plots.STYLE)

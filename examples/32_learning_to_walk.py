@@ -23,12 +23,12 @@ import robodyn as rd
 try:
     import torch
 except ImportError:
-    print("PyTorch is not installed (pip install 'robodyn[torch]'): nothing to learn with")
+    print("PyTorch is not installed (pip install '.[torch]'): nothing to learn with")
     raise SystemExit(0) from None
 try:
     from robodyn.simulators.gymnasium import RobodynVectorEnv
 except rd.UnavailableError:
-    print("Gymnasium is not installed (pip install 'robodyn[gymnasium]'): nothing to learn in")
+    print("Gymnasium is not installed (pip install '.[gymnasium]'): nothing to learn in")
     raise SystemExit(0) from None
 try:
     import mujoco
@@ -249,7 +249,7 @@ def replay(
 ) -> None:
     """The same policy in MuJoCo, from the same states."""
     if mujoco is None:
-        print("MuJoCo is not installed (pip install 'robodyn[mujoco]'): nothing to compare with")
+        print("MuJoCo is not installed (pip install '.[mujoco]'): nothing to compare with")
         return
     m = mujoco.MjModel.from_xml_string(str(walk.model.to_mjcf()))
     m.opt.timestep = DT / SUBSTEPS

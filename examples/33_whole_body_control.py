@@ -94,7 +94,7 @@ def draw(run: rd.Rollout, forces: np.ndarray, path: str) -> None:
     try:
         import matplotlib as mpl
     except ImportError:
-        print("Matplotlib is not installed (pip install 'robodyn[bench]'): no figure")
+        print("Matplotlib is not installed (pip install '.[bench]'): no figure")
         return
     mpl.use("Agg")
     mpl.rcParams.update(rd.plots.STYLE)

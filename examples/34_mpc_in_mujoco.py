@@ -16,7 +16,7 @@ import robodyn as rd
 try:
     import mujoco
 except ImportError:
-    print("MuJoCo is not installed (pip install 'robodyn[mujoco]'): nothing to simulate with")
+    print("MuJoCo is not installed (pip install '.[mujoco]'): nothing to simulate with")
     raise SystemExit(0) from None
 
 PATH = Path(__file__).resolve().parent.parent / "models" / "arm7.urdf"

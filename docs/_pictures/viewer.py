@@ -2,7 +2,7 @@
 
     python docs/_pictures/viewer.py [FOLDER [NAME.png ...]]
 
-needs viser, selenium, Pillow and Chromium (`pip install 'robodyn[viewer]' selenium pillow`, `apt-get install chromium
+needs viser, selenium, Pillow and Chromium (`pip install ".[viewer]" selenium pillow`, `apt-get install chromium
 chromium-driver`). Pages are those that users get, seen by a browser that renders in software.
 """
 

@@ -26,14 +26,14 @@ from robodyn.engines.gpu.device import selected
 from robodyn.engines.query_table import FLAGS, QuerySpec, every_query
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import ArgumentError, UnavailableError
-from robodyn.internals.messages import brief
+from robodyn.internals.messages import brief, install
 
 try:
     import torch
     from torch.utils.checkpoint import checkpoint
 except ImportError as error:
     raise UnavailableError(
-        f"robodyn.torch needs PyTorch, which cannot be imported here ({error}): pip install 'robodyn[torch]'"
+        f"robodyn.torch needs PyTorch, which cannot be imported here ({error}): {install('torch')}"
     ) from error
 
 __all__ = ["TorchDynamics", "wrap"]

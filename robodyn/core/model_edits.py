@@ -272,7 +272,7 @@ class Edits:
         without a link get a node with their name.
 
         Raises:
-            UnavailableError: networkx is not installed: pip install 'robodyn[graph]'.
+            UnavailableError: networkx is not installed (the extra `graph`).
         """
         return provided("graph")(self)
 
@@ -286,6 +286,6 @@ class Edits:
 
         Raises:
             ArgumentError: more than 500 links.
-            UnavailableError: Matplotlib, or networkx, is not installed: pip install 'robodyn[plot]'.
+            UnavailableError: Matplotlib, or networkx, is not installed (the extra `plot`).
         """
         return provided("plot_tree")(self)

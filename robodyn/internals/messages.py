@@ -86,3 +86,8 @@ def users_line() -> int:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame, level = frame.f_back, level + 1
     return level
+
+
+def install(extra: str) -> str:
+    """How to install an extra. robodyn is on no index of packages yet, so this is done in its clone."""
+    return f"pip install '.[{extra}]' in the clone of robodyn"

@@ -81,7 +81,7 @@ def run(
     if write:  # what is measured for half an hour shall have a place to go
         folder.mkdir(parents=True, exist_ok=True)
         if pyplot() is None:
-            console(stderr=True).print('pages are stored without pictures: no matplotlib; pip install "robodyn[bench]"')
+            console(stderr=True).print("pages are stored without pictures: no matplotlib; pip install '.[bench]'")
     if limit is not None and not limit >= 0.0:
         raise typer.BadParameter(f"--limit: got {limit}; wanted a number of seconds from 0")
     try:

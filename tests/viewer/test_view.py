@@ -260,7 +260,7 @@ def test_without_viser(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "viser", None)
     with pytest.raises(rd.UnavailableError, match=r"pip install 'robodyn\[viewer\]'"):
         rd.show(model)
-    refused(["view", ARM], "viser cannot be imported", "robodyn[viewer]")
+    refused(["view", ARM], "viser cannot be imported", ".[viewer]")
 
 
 # Odd robots.

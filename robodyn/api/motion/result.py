@@ -107,7 +107,7 @@ class Rollout:
         Raises:
             ArgumentError: no model, wrong shapes, an unknown joint, row or word, or more coordinates than colours can
                 distinguish.
-            UnavailableError: Matplotlib is not installed: pip install 'robodyn[plot]'.
+            UnavailableError: Matplotlib is not installed (the extra `plot`).
         """
         return provided("of_rollout")(self, model, tau, what, joints, rows)
 

@@ -30,7 +30,7 @@ from robodyn.internals import strict_types
 from robodyn.internals.arguments import one_of, words
 from robodyn.internals.cached import cached_property
 from robodyn.internals.errors import ArgumentError, UnavailableError
-from robodyn.internals.messages import brief, quoted
+from robodyn.internals.messages import brief, install, quoted
 from robodyn.internals.records import dataclass
 from robodyn.internals.tuning import CASADI_OPERATIONS
 
@@ -38,7 +38,7 @@ try:
     import casadi
 except ImportError as error:
     raise UnavailableError(
-        f"robodyn.casadi needs CasADi, which cannot be imported here ({error}): pip install 'robodyn[casadi]'"
+        f"robodyn.casadi needs CasADi, which cannot be imported here ({error}): {install('casadi')}"
     ) from error
 
 from robodyn.bridges.casadi.blocks import Blocks, Level, Library, Matrix

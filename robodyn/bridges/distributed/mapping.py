@@ -21,7 +21,7 @@ from robodyn.bridges.distributed.store import Results, open_results
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, flag
 from robodyn.internals.errors import ArgumentError, RobodynError, UnavailableError
-from robodyn.internals.messages import brief, quoted
+from robodyn.internals.messages import brief, install, quoted
 from robodyn.internals.version import __version__
 
 _GATHERED_BYTES = 1 << 30
@@ -151,7 +151,7 @@ def _dask() -> tuple[Any, Any]:
     try:
         return tuple(import_module(name) for name in ("dask", "distributed", "zarr"))[:2]  # type: ignore[return-value]
     except ImportError as error:
-        raise UnavailableError(f"map: {error}: pip install 'robodyn[dask]'") from error
+        raise UnavailableError(f"map: {error}: {install('dask')}") from error
 
 
 @contextmanager

@@ -26,14 +26,14 @@ from robodyn.core.model import Model
 from robodyn.engines.query_table import FLAGS, QuerySpec, every_query
 from robodyn.internals.arguments import Array, as_array
 from robodyn.internals.errors import ArgumentError, RobodynError, UnavailableError
-from robodyn.internals.messages import brief
+from robodyn.internals.messages import brief, install
 
 try:
     import jax
     import jax.numpy as jnp
 except ImportError as error:
     raise UnavailableError(
-        f"robodyn.jax needs JAX, which cannot be imported here ({error}): pip install 'robodyn[jax]'"
+        f"robodyn.jax needs JAX, which cannot be imported here ({error}): {install('jax')}"
     ) from error
 
 from robodyn.bridges.jax.primitives import Operation, bind, call_p, linear_p, smooth_p

@@ -16,6 +16,7 @@ from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import ArgumentError, AssemblyError, NumericalError, UnavailableError
+from robodyn.internals.messages import install
 from robodyn.io.conventions.converter import Converter, converter
 
 
@@ -58,7 +59,7 @@ def system(dyn: Dynamics | Model, joint_names: Sequence[str] | None = None) -> A
         from pydrake.systems import framework
     except ImportError as error:
         raise UnavailableError(
-            f"robodyn.simulators.drake.system: Drake cannot be imported here ({error}): pip install 'robodyn[drake]'"
+            f"robodyn.simulators.drake.system: Drake cannot be imported here ({error}): {install('drake')}"
         ) from error
     way = converter(robot.model, "drake", joint_names)
     if way.nv != robot.model.nv:

@@ -22,15 +22,14 @@ from robodyn.core.model import Model
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, as_array, count
 from robodyn.internals.errors import ArgumentError, UnavailableError
-from robodyn.internals.messages import brief
+from robodyn.internals.messages import brief, install
 
 try:
     import gymnasium
     from gymnasium.vector.utils import batch_space
 except ImportError as error:
     raise UnavailableError(
-        f"robodyn.simulators.gymnasium needs Gymnasium, which cannot be imported here ({error}): "
-        "pip install 'robodyn[gymnasium]'"
+        f"robodyn.simulators.gymnasium needs Gymnasium, which cannot be imported here ({error}): {install('gymnasium')}"
     ) from error
 
 __all__ = ["RobodynEnv", "RobodynVectorEnv"]

@@ -16,7 +16,7 @@ from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
 from robodyn.internals.arguments import Array, count
 from robodyn.internals.errors import ArgumentError, UnavailableError
-from robodyn.internals.messages import brief, quoted, users_line
+from robodyn.internals.messages import brief, install, quoted, users_line
 from robodyn.io.conventions.converter import converter
 
 _MOST = (1 << 31) - 1
@@ -242,7 +242,6 @@ def _bullet() -> Any:
         import pybullet
     except ImportError as error:
         raise UnavailableError(
-            f"robodyn.simulators.pybullet.Bridge: PyBullet cannot be imported here ({error}): "
-            "pip install 'robodyn[pybullet]'"
+            f"robodyn.simulators.pybullet.Bridge: PyBullet cannot be imported here ({error}): {install('pybullet')}"
         ) from error
     return pybullet

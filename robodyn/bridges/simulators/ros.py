@@ -24,7 +24,7 @@ from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, as_array, finite_number, finite_real, flag, real_array, require_finite
 from robodyn.internals.errors import ArgumentError, LoadError, RobodynError, UnavailableError
 from robodyn.internals.files import path_text
-from robodyn.internals.messages import brief, quoted
+from robodyn.internals.messages import brief, install, quoted
 from robodyn.internals.records import dataclass
 from robodyn.io.builders.load import load_urdf
 
@@ -461,7 +461,7 @@ def _bags() -> _Bags:
         return _Bags()
     except ImportError as error:
         raise UnavailableError(
-            f"robodyn.simulators.ros: rosbags cannot be imported here ({error}): pip install 'robodyn[ros]'"
+            f"robodyn.simulators.ros: rosbags cannot be imported here ({error}): {install('ros')}"
         ) from error
 
 

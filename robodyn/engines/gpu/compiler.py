@@ -21,6 +21,7 @@ from robodyn.compile.cache import ObjectCache
 from robodyn.engines.gpu.source import KernelSource
 from robodyn.internals import forks
 from robodyn.internals.errors import UnavailableError
+from robodyn.internals.messages import install
 from robodyn.internals.records import dataclass
 from robodyn.internals.version import __version__
 
@@ -33,7 +34,7 @@ _AFRESH, _CACHING = "--no-cache", (12, 9)
 assembler's log, unless the option `_AFRESH` switches the cache off."""
 OLDEST = (12, 0)
 """The oldest version of NVRTC that is supported."""
-INSTALL = 'pip install "robodyn[gpu]"'
+INSTALL = install("gpu")
 
 _LOG_LINES = 12
 _ARCHITECTURE = re.compile(r"sm_(\d+)([af]?)")

@@ -45,7 +45,7 @@ def load_urdf(
 
     Raises:
         LoadError: not a usable robot; the message names the element and the value.
-        UnavailableError: `meshes` needs trimesh, which is not installed: pip install 'robodyn[viewer]'.
+        UnavailableError: `meshes` needs trimesh, which is not installed (the extra `viewer`).
         ArgumentError: an unknown option, a gravity that is not three real numbers, or an unsupported kind of source.
         NumericalError: NaN or infinity in `gravity`.
     """

@@ -18,7 +18,7 @@ from robodyn.core.model import Model
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, flag, one_of
 from robodyn.internals.errors import ArgumentError, LoadError, RobodynError, UnavailableError
-from robodyn.internals.messages import brief, quoted
+from robodyn.internals.messages import brief, install, quoted
 from robodyn.io.builders.assemble import assemble, unused_name
 from robodyn.io.builders.check_joints import Coupling
 from robodyn.io.builders.checks import check_and_resolve
@@ -129,9 +129,7 @@ def mujoco_module(asked: str) -> Any:
     try:
         import mujoco
     except ImportError as error:
-        raise UnavailableError(
-            f"{asked}: MuJoCo cannot be imported here ({error}): pip install 'robodyn[mujoco]'"
-        ) from error
+        raise UnavailableError(f"{asked}: MuJoCo cannot be imported here ({error}): {install('mujoco')}") from error
     return mujoco
 
 

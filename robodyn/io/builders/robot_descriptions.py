@@ -10,7 +10,7 @@ from typing import Any
 from robodyn.core.model import Model
 from robodyn.internals import strict_types
 from robodyn.internals.errors import ArgumentError, LoadError, UnavailableError
-from robodyn.internals.messages import brief, near_misses, quoted
+from robodyn.internals.messages import brief, install, near_misses, quoted
 from robodyn.io.builders.foreign import foreign
 from robodyn.io.builders.load_any import load
 
@@ -60,8 +60,7 @@ def _module(name: str) -> Any:
         package = import_module("robot_descriptions")
     except ImportError as error:
         raise UnavailableError(
-            f"load_description: robot_descriptions cannot be imported here ({error}): pip install "
-            "'robodyn[descriptions]'"
+            f"load_description: robot_descriptions cannot be imported here ({error}): {install('descriptions')}"
         ) from error
     known = [each.name for each in pkgutil.iter_modules(package.__path__) if each.name.endswith("_description")]
     if not _NAME.fullmatch(name) or name not in known:

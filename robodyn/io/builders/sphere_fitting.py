@@ -18,7 +18,7 @@ from robodyn.core.shapes import Box, Capsule, Cylinder, Shape, Sphere
 from robodyn.core.spatial import rotate_back
 from robodyn.internals.arguments import Array, finite_number, integer
 from robodyn.internals.errors import ArgumentError, UnavailableError
-from robodyn.internals.messages import brief
+from robodyn.internals.messages import brief, install
 from robodyn.internals.provided import provided
 from robodyn.internals.records import dataclass
 
@@ -58,7 +58,7 @@ class SphereFit:
 def fit_spheres(mesh_or_shape: Any, tolerance: float = 0.02, most: int | None = None) -> SphereFit:
     """Spheres that cover a mesh, or a shape, and stick out by at most a tolerance.
 
-    Needs trimesh: pip install 'robodyn[viewer]'.
+    Needs trimesh (the extra `viewer`).
 
     Args:
         mesh_or_shape: the path of a mesh file, a `trimesh.Trimesh`, or a `robodyn.Box`, `Capsule`, `Cylinder` or
@@ -95,7 +95,7 @@ def trimesh_module() -> Any:
     try:
         import trimesh
     except ImportError:
-        raise UnavailableError("meshes need trimesh: pip install 'robodyn[viewer]'") from None
+        raise UnavailableError(f"meshes need trimesh: {install('viewer')}") from None
     return trimesh
 
 

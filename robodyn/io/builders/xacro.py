@@ -20,7 +20,7 @@ from robodyn.internals import forks, strict_types
 from robodyn.internals.arguments import one_of
 from robodyn.internals.errors import ArgumentError, LoadError, UnavailableError
 from robodyn.internals.files import LONGEST_PATH, path_text
-from robodyn.internals.messages import brief, near_misses, printable, quoted, shortened
+from robodyn.internals.messages import brief, install, near_misses, printable, quoted, shortened
 from robodyn.io.builders.assemble import BASES, assemble, gravity_vector
 from robodyn.io.builders.elements import MAX_DEPTH, MAX_ELEMENTS, parse_xml
 from robodyn.io.builders.foreign import foreign
@@ -224,7 +224,7 @@ class _Packages:
             from xacrodoc.packages import PackageFinder, PackageNotFoundError
         except ImportError as error:
             raise UnavailableError(
-                f"load_xacro: xacrodoc cannot be imported here ({error}): pip install 'robodyn[xacro]'"
+                f"load_xacro: xacrodoc cannot be imported here ({error}): {install('xacro')}"
             ) from error
         self._finder, self._none, self.lacking = PackageFinder(), PackageNotFoundError, ""
         self._finder.walk_up_from(file)

@@ -9,6 +9,7 @@ import numpy as np
 from robodyn.core.description import Pose
 from robodyn.core.findings import Notes
 from robodyn.internals.errors import UnavailableError
+from robodyn.internals.messages import install
 from robodyn.io.editing.to_description import describe
 
 if TYPE_CHECKING:
@@ -20,9 +21,7 @@ def graph(model: Model) -> Any:
     try:
         import networkx
     except ImportError as error:
-        raise UnavailableError(
-            f"graph: networkx cannot be imported here ({error}): pip install 'robodyn[graph]'"
-        ) from error
+        raise UnavailableError(f"graph: networkx cannot be imported here ({error}): {install('graph')}") from error
     robot = describe(model, Notes())
     result = networkx.DiGraph(name=model.name)
     for link, body in zip(robot.links, robot.bodies, strict=True):

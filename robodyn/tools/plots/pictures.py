@@ -10,6 +10,7 @@ import numpy as np
 from robodyn.core.description import Geometry
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import UnavailableError
+from robodyn.internals.messages import install
 from robodyn.tools.plots.style import COLORS
 from robodyn.tools.viewer.shapes import ellipsoids, line_ends, sensible, visible
 from robodyn.tools.viewer.visuals import matrix_of
@@ -46,8 +47,7 @@ class Pictures:
             from matplotlib.figure import Figure
         except ImportError as error:
             raise UnavailableError(
-                f"render_mode 'rgb_array' needs Matplotlib, which cannot be imported here ({error}): "
-                "pip install 'robodyn[plot]'"
+                f"render_mode 'rgb_array' needs Matplotlib, which cannot be imported here ({error}): {install('plot')}"
             ) from error
         self._canvas = FigureCanvasAgg(Figure(figsize=(_WIDTH, _HEIGHT), dpi=_DPI))
         self._dyn, self._ends = dyn, line_ends(dyn.model)

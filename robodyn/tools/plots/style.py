@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from robodyn.internals.errors import UnavailableError
-from robodyn.internals.messages import printable, shortened
+from robodyn.internals.messages import install, printable, shortened
 
 COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#000000")
 """Colours that colour-blind readers can distinguish (Paul Tol's "bright"), then black."""
@@ -34,9 +34,7 @@ def pyplot(asked: str) -> Any:
     try:
         from matplotlib import pyplot as found
     except ImportError as error:
-        raise UnavailableError(
-            f"{asked}: Matplotlib cannot be imported here ({error}): pip install 'robodyn[plot]'"
-        ) from error
+        raise UnavailableError(f"{asked}: Matplotlib cannot be imported here ({error}): {install('plot')}") from error
     return found
 
 

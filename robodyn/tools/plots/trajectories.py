@@ -92,7 +92,7 @@ def trajectory(
     Raises:
         ArgumentError: wrong shapes, times that do not ascend, an unknown joint, row or word, or more coordinates than
             colours can distinguish.
-        UnavailableError: Matplotlib is not installed: pip install 'robodyn[plot]'.
+        UnavailableError: Matplotlib is not installed (the extra `plot`).
     """
     plt = pyplot("trajectory")
     model = cast(Dynamics, model).model if strict_types.is_a(model, Dynamics) else cast("Model", model)

@@ -11,6 +11,7 @@ import numpy as np
 from robodyn.api.dynamics import Dynamics
 from robodyn.internals.arguments import Array
 from robodyn.internals.errors import UnavailableError
+from robodyn.internals.messages import install
 from robodyn.tools.testing.states import SMALL, VALUES, Sizes, answers, relative
 
 JACOBIANS = 3
@@ -34,7 +35,7 @@ def imported(name: str, module: str, wanted: str) -> Any:
     except Exception as error:  # a foreign module may raise anything
         reason = f"{type(error).__name__}: {error}"
     wheel = {"pinocchio": "pin"}.get(module, module)
-    raise UnavailableError(f'{name} is not installed here ({reason}); pip install "robodyn[test]" (wheel {wheel})')
+    raise UnavailableError(f"{name} is not installed here ({reason}); {install('test')} (wheel {wheel})")
 
 
 def about_centre(inertia: Array) -> tuple[float, Array, Array]:

@@ -19,6 +19,7 @@ from http import HTTPStatus
 from typing import Any
 
 from robodyn.internals.errors import UnavailableError
+from robodyn.internals.messages import install
 from robodyn.tools.viewer.origins import refusal
 
 try:
@@ -27,7 +28,7 @@ try:
     import websockets.asyncio.server
     from viser import _messages as messages
 except ImportError as error:
-    raise UnavailableError(f"viser cannot be imported here ({error}): pip install 'robodyn[viewer]'") from error
+    raise UnavailableError(f"viser cannot be imported here ({error}): {install('viewer')}") from error
 
 _LARGEST = 1 << 20
 """Largest message in bytes. Messages that views use are below 1 kB."""

@@ -16,13 +16,13 @@ import numpy as np
 
 from robodyn.internals.errors import RobodynError, UnavailableError
 from robodyn.internals.files import read_regular
-from robodyn.internals.messages import brief, quoted
+from robodyn.internals.messages import brief, install, quoted
 
 try:
     import trimesh
     from trimesh.resolvers import FilePathResolver
 except ImportError as error:
-    raise UnavailableError(f"trimesh cannot be imported here ({error}): pip install 'robodyn[viewer]'") from error
+    raise UnavailableError(f"trimesh cannot be imported here ({error}): {install('viewer')}") from error
 
 _LARGEST, _LARGEST_OF_ALL = 64 << 20, 256 << 20
 """Largest size in bytes of a mesh file, and of all files that it refers to."""

@@ -10,6 +10,7 @@ from typing import Any
 from robodyn.internals import forks
 from robodyn.internals.arguments import count
 from robodyn.internals.errors import ArgumentError, UnavailableError
+from robodyn.internals.messages import install
 
 HOST = "127.0.0.1"
 _LARGEST_PORT = 65535
@@ -30,9 +31,7 @@ def start(name: str, port: Any, what: str, origins: Sequence[str] = ()) -> Any:
 
         from robodyn.tools.viewer.guard import Server
     except ImportError as error:
-        raise UnavailableError(
-            f"{what}: viser cannot be imported here ({error}): pip install 'robodyn[viewer]'"
-        ) from error
+        raise UnavailableError(f"{what}: viser cannot be imported here ({error}): {install('viewer')}") from error
     number = count("port", port, 0, _LARGEST_PORT)
     _require_free(number)
     with _silent():
