@@ -48,6 +48,31 @@ def test_info_takes_base_mimic_gravity():
     assert "1 2 -3.5 m/s^2" in run("info", ARM, "--gravity", "1,2,-3.5")[1]
 
 
+@pytest.mark.parametrize("name", ["hand", "quadruped"])
+def test_info_as_json(name):
+    model = rd.load_urdf(own(name), base="floating")
+    status, out, err = run("info", own(name), "--base", "floating", "--json")
+    assert (status, err) == (0, "")
+    found = json.loads(out)
+    sizes = {"nq": model.nq, "nv": model.nv, "bodies": model.n_bodies, "mass": model.total_mass, "model": model.name}
+    assert sizes == {key: found[key] for key in sizes}
+    assert found["coordinates"] == list(model.coordinate_names)
+    assert [joint["name"] for joint in found["joints"]] == list(model.joint_names)
+    for index, joint in enumerate(found["joints"]):
+        if model.mimics[index] >= 0:
+            assert joint["mimics"] == model.joint_names[model.mimics[index]]
+            continue
+        q, _ = model.coordinates(index)
+        assert joint["q"] == [q.start, q.stop]
+        assert [-np.inf if x is None else x for x in joint["lower"]] == model.lower[q].tolist()
+
+
+def test_queries_have_a_line_each():
+    lines = run("queries", columns=60)[1].splitlines()
+    found = [line for line in lines if " inverse_dynamics " in line]
+    assert len(found) == 1 and "Inverse dynamics: the generalised forces tau that give accelerations qdd." in found[0]
+
+
 def test_info_cuts_a_large_robot_and_all_shows_it(tmp_path):
     path = tmp_path / "chain.urdf"
     path.write_text(chain(300))

@@ -45,3 +45,11 @@ def test_robots_of_urdf_have_no_contacts():
     status, text, err = run("simulate", own("arm7"), "--q", "0,1,0,0,0,0,0", "--seconds", "0.1")
     assert (status, err) == (0, "") and "contacts" not in text
     refused(["simulate", own("arm7"), "--contacts"], "contacts")
+
+
+def test_a_plot(tmp_path):
+    pytest.importorskip("matplotlib")
+    figure = tmp_path / "arm.svg"
+    status, text, err = run("simulate", own("arm7"), "--seconds", "0.1", "--plot", figure)
+    assert (status, err) == (0, "") and "wrote" in text and "<svg" in figure.read_text()
+    refused(["simulate", own("arm7"), "--plot", tmp_path / "arm.txt"], "--plot: got")

@@ -216,11 +216,16 @@ def info(
     reading: Options = NONE,
     gravity: Gravity = None,
     everything: Annotated[bool, typer.Option("--all", help="Draw all of a large robot.")] = False,
+    json: Json = False,
 ) -> None:
     """Show a robot: its size, its tree, its joints and masses."""
     from robodyn.core import tables
+    from robodyn.tools.cli import info as cli_info
 
     model = _load(file, **reading, gravity=gravity)
+    if json:
+        cli_info.print_json(file, model)
+        return
     screen = tables.console()
     rows = model.n_bodies if everything else _TREE_ROWS
     deepest = max(1, (screen.width - _LABEL_WIDTH) // 4)
@@ -553,6 +558,9 @@ def simulate(
     joint_forces: JointForces = "damping",
     out: Annotated[str | None, typer.Option(metavar="FILE.npz", help="Write times and states.")] = None,
     html: Annotated[str | None, typer.Option(metavar="FILE.html", help="Write a page that plays it.")] = None,
+    plot: Annotated[
+        str | None, typer.Option(metavar="FILE.svg", help="Draw it over time; .png and .pdf, too. Needs Matplotlib.")
+    ] = None,
 ) -> None:
     """Simulate a robot."""
     from robodyn.tools.cli import simulate as cli_simulate

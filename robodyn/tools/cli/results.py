@@ -159,7 +159,11 @@ def list_queries(as_json: bool) -> None:
         short = ", ".join((*filter(None, (question.short,)), *question.variants))
         takes = ", ".join((*question.inputs, *(("link",) if question.of_link else ())))
         table.add_row(name, short, takes, ", ".join(question.results), question.about)
-    console().print(table)
+    screen = console()
+    if not screen.is_terminal:  # a line for each query, for other programs
+        screen.width = sys.maxsize
+    table.columns[0].no_wrap = True
+    screen.print(table)
 
 
 def _described(question: QuerySpec) -> dict[str, Any]:

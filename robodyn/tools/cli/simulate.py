@@ -13,13 +13,14 @@ from robodyn.api.dynamics import Dynamics
 from robodyn.core.model import Model
 from robodyn.core.tables import console, rollout_table
 from robodyn.internals.errors import ArgumentError
-from robodyn.internals.files import require_writable
+from robodyn.internals.files import require_writable, whole_file
 from robodyn.internals.messages import printable, quoted
 from robodyn.io.builders.mjcf_keyframes import INITIAL
 from robodyn.tools.cli.states import numbers
 
 _MJCF = (".xml", ".mjcf", ".mjb")
 _MOST_STEPS = 10_000_000
+_FIGURES = (".svg", ".png", ".pdf")
 
 
 def contacts_of(file: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -37,9 +38,11 @@ def contacts_of(file: str, options: dict[str, Any]) -> dict[str, Any]:
 
 def simulate(load: Callable[[], Model], options: dict[str, Any]) -> bool:
     """Simulate, print a summary, and write files; True if the state stays finite."""
-    page, out = (
-        None if options[key] is None else require_writable(options[key], f"--{key}") for key in ("html", "out")
+    page, out, figure = (
+        None if options[key] is None else require_writable(options[key], f"--{key}") for key in ("html", "out", "plot")
     )
+    if figure is not None and figure.suffix.lower() not in _FIGURES:
+        raise ArgumentError(f"--plot: got {printable(str(figure))}; wanted a name that ends in {', '.join(_FIGURES)}")
     steps = max(1, round(options["seconds"] / options["dt"]))
     if steps > _MOST_STEPS:
         raise ArgumentError(f"--seconds: got {options['seconds']:g}, {steps} steps; wanted at most {_MOST_STEPS}")
@@ -70,4 +73,9 @@ def simulate(load: Callable[[], Model], options: dict[str, Any]) -> bool:
     if page is not None:
         run.save_html(page)
         print(f"wrote {printable(str(page))}")
+    if figure is not None:
+        drawn = run.plot(model=dyn)
+        with whole_file(figure, "--plot") as file:
+            drawn.savefig(file, format=figure.suffix[1:].lower())
+        print(f"wrote {printable(str(figure))}")
     return bool(run.diverged < 0)
