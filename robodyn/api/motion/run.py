@@ -501,9 +501,7 @@ class Run:
         self.converged &= solution.converged | ~solution.finite
         return {**inputs, "qdd": qdd}
 
-    def _ran_time_loop(
-        self, states: tuple[Array, Array], given: Mapping[str, Array], qdd: Array | None = None
-    ) -> bool:
+    def _ran_time_loop(self, states: tuple[Array, Array], given: Mapping[str, Array], qdd: Array | None = None) -> bool:
         """Run the steps by the engine's time loop. False if it has none for them."""
         if self.dyn.model.contacts is not None:
             return self._ran_contacts(states, given, qdd)
