@@ -15,7 +15,7 @@ from robodyn.algorithms.joint_limits import linear_dofs
 from robodyn.algorithms.manifold import joint_by_joint, scalars, unit
 from robodyn.algorithms.relative_motion import OfLink
 from robodyn.algorithms.rnea import rnea
-from robodyn.algorithms.tasks import Iterations, Repeated, ScalarTask, Sized
+from robodyn.algorithms.tasks import AtAnswer, Iterations, Repeated, ScalarTask, Sized
 from robodyn.core.contacts.kinds import Contacts
 from robodyn.core.integrators import mujoco
 from robodyn.core.model import Model
@@ -116,6 +116,13 @@ def by_blocks(first: ScalarTask, again: ScalarTask, results: tuple[str, ...], mo
         error="error",
         most=most,
     )
+
+
+@lru_cache(maxsize=256)
+def at_answer(first: Repeated, then: ScalarTask) -> AtAnswer:
+    """A task at the accelerations that iterations find. `first`: of the inputs of `then` but "qdd", its one result."""
+    name = f"{then.name}_at_{first.name}"
+    return AtAnswer(name, first.given, then.outputs, then.text, one_program=True, first=first, then=then)
 
 
 def contact_step_answer(

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robodyn.algorithms.contacts.gradients import DERIVATIVES, contact_gradient_task
-from robodyn.algorithms.contacts.tasks import by_blocks, contact_task, most_blocks
+from robodyn.algorithms.contacts.tasks import at_answer, by_blocks, contact_task, most_blocks
 from robodyn.algorithms.poses import is_pose, rotation_of
 from robodyn.algorithms.tasks import COEFFICIENTS, Repeated, ScalarTask
 from robodyn.api.queries.call import Call, against_gravity
@@ -46,10 +46,12 @@ _TOO_LARGE = "too large"
 
 
 class _FastDynamics(FastPath):
-    """The function behind a built-in `contact_forward_dynamics`: it answers other calls by the method, and learns."""
+    """The function behind a built-in `contact_forward_dynamics` or `contact_forward_dynamics_gradient`: it answers
+    other calls by the method, and learns."""
 
-    def __init__(self, dyn: Any, method: Callable[..., Any]) -> None:
+    def __init__(self, dyn: Any, name: str, method: Callable[..., Any]) -> None:
         super().__init__(dyn, method, dyn.dtype)
+        self._name = name
         self._asked: set[Any] = set()
         self._lengths: dict[float, int] = {}
 
@@ -72,8 +74,12 @@ class _FastDynamics(FastPath):
             self._asked.add(calls)
             return None
         if dyn.singularity() is not None:
-            raise UnavailableError("contact_forward_dynamics: no built-in function for a singular mass matrix")
-        task = contact_solver(dyn, dyn.model.contacts.bounding(dt)).by_blocks(names, ("qdd", "f"))
+            raise UnavailableError(f"{self._name}: no built-in function for a singular mass matrix")
+        bounding, differentiated = dyn.model.contacts.bounding(dt), self._name != "contact_forward_dynamics"
+        task: Any = contact_solver(dyn, bounding).by_blocks(names, ("qdd",) if differentiated else ("qdd", "f"))
+        if differentiated:
+            damped = "damping" in dyn.joint_forces
+            task = at_answer(task, contact_gradient_task(dyn.model, bounding, damped, (*names, "qdd")))
         single = all(np.size(given[name]) <= math.prod(dyn.argument_shapes[name]) for name in names)
         damping = dyn.model.damping if "damping" in dyn.joint_forces else None
         found: Answers = dyn.engine.called(task, _ARRAYS, single=single, check=True, damping=damping)
@@ -103,7 +109,7 @@ class _FastDynamics(FastPath):
 def _fast_dynamics(dyn: Any, name: str, method: Callable[..., Any]) -> Callable[..., Any] | None:
     if not dyn.engine.native or dyn.model.contacts is None:
         return None
-    function = built_in(dyn, name, method, lambda: _FastDynamics(dyn, method))
+    function = built_in(dyn, name, method, lambda: _FastDynamics(dyn, name, method))
     if function is not None:
         dyn.__dict__[name] = function
     return function
@@ -174,6 +180,7 @@ class ContactQueries(Core):
             _warn("contact_forward_dynamics", solution, call, contacts)
         return cast(tuple[Array, Array], call.finish(results))
 
+    @fast_dynamics
     def contact_forward_dynamics_gradient(
         self,
         q: ArrayLike,
