@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeAlias
 
+from robodyn.algorithms.backward_steps import BackwardStep
 from robodyn.algorithms.constraints.terms import with_inputs
 from robodyn.algorithms.contacts.newton import Newton
 from robodyn.algorithms.contacts.rows import POINT, Rows, bias_of_axes
@@ -119,10 +120,11 @@ def by_blocks(first: ScalarTask, again: ScalarTask, results: tuple[str, ...], mo
 
 
 @lru_cache(maxsize=256)
-def at_answer(first: Repeated, then: ScalarTask) -> AtAnswer:
-    """A task at the accelerations that iterations find. `first`: of the inputs of `then` but "qdd", its one result."""
+def at_answer(first: Repeated, then: ScalarTask | BackwardStep) -> AtAnswer:
+    """A task at the accelerations that iterations find. `first`: of inputs of `then`, with "qdd" as its one result."""
+    others = {name: size for name, size in then.extra.items() if name not in (*first.given, *first.outputs)}
     name = f"{then.name}_at_{first.name}"
-    return AtAnswer(name, first.given, then.outputs, then.text, one_program=True, first=first, then=then)
+    return AtAnswer(name, {**first.given, **others}, then.outputs, first.text, one_program=True, first=first, then=then)
 
 
 def contact_step_answer(

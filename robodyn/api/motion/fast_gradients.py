@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from robodyn.algorithms.backward_steps import BackwardStep
-from robodyn.algorithms.tasks import against
+from robodyn.algorithms.contacts.tasks import at_answer
+from robodyn.algorithms.tasks import AtAnswer, against
 from robodyn.api.autodiff.coordinates import Coordinates
 from robodyn.api.motion.built_in_steps import GIVEN, MOST_SCALARS, Loop, kind_of_call, loop_of, shapes_of_call
 from robodyn.api.motion.fast_rollouts import MOST_KNOWN, kept_states
 from robodyn.api.motion.result import Rollout
+from robodyn.api.motion.step_spec import WITH_CONTACTS, contact_step_at, step_solver
 from robodyn.api.queries.fast_path import FAST_GRADIENTS
 from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
@@ -94,8 +96,8 @@ class FastGradients:
 
 def _known(run: Run, arguments: Mapping[str, Any], every: int, wrt: tuple[str, ...]) -> _Known | None:
     dyn, model, steps, batch = run.dyn, run.dyn.model, run.steps, run.start.batch
-    if model.contacts is not None or steps * batch * (model.nq + model.nv) > MOST_SCALARS:
-        return None  # a step with contacts goes back at its accelerations, which the long way finds once more
+    if steps * batch * (model.nq + model.nv) > MOST_SCALARS:
+        return None
     loop = loop_of(run, arguments)
     given = {name: arguments[name] for name in GIVEN if arguments[name] is not None}
     if not all(name in run.given and address_of(run.given[name]) == address_of(each) for name, each in given.items()):
@@ -103,7 +105,7 @@ def _known(run: Run, arguments: Mapping[str, Any], every: int, wrt: tuple[str, .
     names = tuple(dict.fromkeys(name for name in wrt if name not in _STATE))
     if loop is None or not {*names} <= {"tau", *given} - ({"q_des"} if model.quaternion_starts.size else set()):
         return None
-    task = BackwardStep(against(run.step, ("q", "qd", *names)))
+    task, whole = _step_back(run, ("q", "qd", *names))
     weights = task.step.weights
     q, qd = (np.empty((steps + 1, batch, n), dyn.dtype) for n in (model.nq, model.nv))
     backwards = {name: array[::-1] if len(array) > 1 else array for name, array in run.given.items()}
@@ -112,13 +114,23 @@ def _known(run: Run, arguments: Mapping[str, Any], every: int, wrt: tuple[str, .
     arrays |= {"added_q": q[-2::-1], "added_qd": qd[-2::-1]}
     sizes = {name: run.given[name].shape[2:] for name in names}
     arrays |= {f"by_{name}": np.empty((steps, batch, *size), dyn.dtype)[::-1] for name, size in sizes.items()}
-    table = cast(Any, dyn.engine).task_loop(task, arrays, batch)
+    table = cast(Any, dyn.engine).task_loop(whole, arrays, batch)
     if table is None:
         return None
     coordinates = None if _is_plain(model) else Coordinates(model, np, lambda array: _constant(array, dyn.dtype))
     others = {name: name in run.timed for name in names}
     shape = steps + 1, *run.start.leading, model.nv
     return _Known(loop, shape, table, task, wrt, others, kept_states(steps, every), coordinates)
+
+
+def _step_back(run: Run, wrt: tuple[str, ...]) -> tuple[BackwardStep, BackwardStep | AtAnswer]:
+    """A step back, and what calls of its loop compute: with contacts also the accelerations at which it goes back."""
+    if run.dyn.model.contacts is None:
+        task = BackwardStep(against(run.step, wrt))
+        return task, task
+    inputs = ("q", "qd", *(name for name in run.given if name in WITH_CONTACTS), "dt")
+    task = BackwardStep(against(contact_step_at(run.dyn, run.integrator, run.dt, (*inputs, "qdd")), wrt))
+    return task, at_answer(step_solver(run.dyn, run.integrator, run.dt).by_blocks(inputs, ("qdd",)), task)
 
 
 def value_and_gradient(dyn: Dynamics, function: Any, arguments: Mapping[str, Any]) -> tuple[Any, dict[str, Array]]:

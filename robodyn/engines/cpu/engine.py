@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from robodyn.algorithms.backward_steps import BackwardStep
 from robodyn.algorithms.called_steps import AroundStep, CalledStep
 from robodyn.algorithms.distances.tasks import OBSTACLES
 from robodyn.algorithms.tasks import (
@@ -156,7 +157,8 @@ class CpuEngine(Engine):
     def _at_answer(self, task: AtAnswer, base: tuple[str, ...], single: bool) -> Kernel:
         """The kernel of a task at what iterations find."""
         first, then = (self.kernel(of, base, single=single) for of in (task.first, task.then))
-        return at_answer_kernel(self.compiler, task, first, (single and then.plain) or then, single)
+        plain = single or isinstance(task.then, BackwardStep)  # the next call reads what this one writes
+        return at_answer_kernel(self.compiler, task, first, (plain and then.plain) or then, single)
 
     def _one_by_one(self, algorithm: Task, batch: int) -> bool:
         """True if states run one at a time: also small batches of large matrices over pairs of joints, or all if these

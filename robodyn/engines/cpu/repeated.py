@@ -264,7 +264,9 @@ class AtAnswerProgram:
         self.kernels, rows = [first, then], 1 if alone else REPEATED_ROWS
         (size,) = (math.prod(output_shape(first.request.model, each)) for each in task.first.outputs.values())
         size *= first.request.dtype.itemsize
-        users = [*first.inputs, *task.outputs]
+        self.inputs = tuple(name for name in (*first.inputs, *then.inputs) if name not in task.first.outputs)
+        self.inputs = tuple(dict.fromkeys(self.inputs))
+        users = [*self.inputs, *task.outputs]
 
         def entry(name: str) -> tuple[int, int, int, int]:
             return (WORKSPACE, 0, size, -size) if name in task.first.outputs else (USER, users.index(name), 0, 0)
@@ -288,12 +290,14 @@ def at_answer_kernel(maker: KernelCompiler, task: AtAnswer, first: Kernel, then:
     """The kernel of a task at what iterations find. `first`, `then`: those that it calls; `alone`: True for single
     states."""
     program, request = AtAnswerProgram(task, first, then, alone), first.request
-    text = calls_module(by_chunks, arrays=len(first.inputs) + len(task.outputs), rows=1 if alone else REPEATED_ROWS)
+    arrays = len(program.inputs) + len(task.outputs)
+    text = calls_module(by_chunks, arrays=arrays, rows=1 if alone else REPEATED_ROWS)
     return replace(
         first,
         request=replace(request, algorithm=task),
         mode="repeated",
         code=maker.shared(text, "at answers", request.target),
+        inputs=program.inputs,
         constants=(program.words.ctypes.data, 0),
         workspace_bytes=program.workspace_bytes,
         row_ns=first.row_ns + then.row_ns,
