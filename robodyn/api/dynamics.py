@@ -454,6 +454,8 @@ class Dynamics(
         q_des: ArrayLike | None = None,
         targets: ArrayLike | None = None,
         active: ArrayLike | None = None,
+        contact_friction: ArrayLike | None = None,
+        ground_pose: ArrayLike | None = None,
         limits: Iterable[str] = (),
         out: tuple[Array, Array] | None = None,
     ) -> tuple[Array, Array]:
@@ -505,6 +507,8 @@ class Dynamics(
         q_des: ArrayLike | None = None,
         targets: ArrayLike | None = None,
         active: ArrayLike | None = None,
+        contact_friction: ArrayLike | None = None,
+        ground_pose: ArrayLike | None = None,
         limits: Iterable[str] = (),
         save_every: int | None = 1,
     ) -> dict[str, Array]:

@@ -21,10 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeAlias
-
-import numpy as np
 
 from robodyn.algorithms.constraints.terms import with_inputs
 from robodyn.algorithms.contacts.duals import Dual, slopes_of, value_of
@@ -34,7 +31,7 @@ from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.definite import TreeFactors, is_zero
 from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.kinematics import link_acceleration
-from robodyn.algorithms.manifold import scalars, unit
+from robodyn.algorithms.manifold import rates_of_coordinates, unit
 from robodyn.algorithms.motion_gradients import link_acceleration_gradient, link_velocity_gradient
 from robodyn.algorithms.relative_motion import OfLink
 from robodyn.algorithms.tasks import ScalarTask, Sized
@@ -49,14 +46,6 @@ _Q, _QD, _A, _POSE, _V, _ACC, _DRIFT = "q", "qd", "a", "pose", "velocity", "acce
 _ALONG, _X = "along", "residual"
 """Variables: coordinates, rates and accelerations of degrees of freedom; poses, velocities, accelerations J a of links,
 their accelerations at a = 0, and J (a + B qd); residuals."""
-_BY_ENTRY = SimpleNamespace(
-    cos=np.frompyfunc(np.cos, 1, 1),
-    sin=np.frompyfunc(np.sin, 1, 1),
-    stack=np.stack,
-    concatenate=np.concatenate,
-    linalg=np.linalg,
-)
-"""NumPy for arrays of scalars: its own functions of angles do not ask the entries."""
 _AXES = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
 
 
@@ -131,7 +120,8 @@ def contact_gradient_task(
 ) -> ScalarTask:
     """`dqdd_dq`, `dqdd_dqd` and `dqdd_dtau` at accelerations "qdd" that `contact_task` found.
 
-    `damped`: True if tau includes damping with the model's coefficients. `inputs`: also those of `contact_task`.
+    `damped`: True if tau includes damping with the model's coefficients. `inputs`: also those of `contact_task`, and
+    "damping", coefficients of a damping that tau includes instead.
 
     Raises:
         UnavailableError: there are more slots than act at once.
@@ -143,7 +133,7 @@ def contact_gradient_task(
 @lru_cache(maxsize=256)
 def _gradient(bounding: float, damped: bool, inputs: tuple[str, ...]) -> ScalarTask:
     def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
-        damping = model.damping.tolist() if damped else [0.0] * model.nv
+        damping = given.get("damping", model.damping.tolist() if damped else [0.0] * model.nv)
         found = derived(model, given, at, bounding, damping)
         for i, slopes in enumerate(bias_slopes(model, given["qd"])):
             for j, slope in slopes.items():
@@ -202,8 +192,9 @@ class _Moving(Rows):
         self._a = [Dual(x, {(_A, i): 1.0}) for i, x in enumerate(self._known_a)]
         self._pairs: list[_Pair] = []
         state = {**given, "q": _coordinates(model, list(unit(model, given["q"]))), "qd": list(self._rates)}
-        if "friction" in given:  # dual numbers know how to meet other scalars, but not the other way round
-            state["friction"] = [Dual(x, {}) for x in given["friction"]]
+        for name in {"friction", "contact_friction", "ground_pose"} & given.keys():
+            # Dual numbers know how to meet other scalars, but not the other way round.
+            state[name] = [Dual(x, {}) for x in given[name]]
         super().__init__(model, state, at, bias, bounding)
         self._forces: list[Any] = [0.0] * len(self._a)
         self._pulls: list[tuple[Row, _Change]] = []
@@ -462,15 +453,8 @@ def _add(matrix: Matrix, i: int, j: int, value: Any) -> None:
 
 def _coordinates(model: Model, q: Sequence[Any]) -> list[Any]:
     """Coordinates as functions of motions on the tangent space."""
-    by: list[dict[Any, Any]] = [{} for _ in q]
-    for kind, q_index, v_index in model.free_joints:
-        for at, along in zip(q_index, v_index, strict=True):
-            place = np.stack([scalars([q[i] for i in at])] * kind.nv)
-            for dof, rates in zip(along, kind.rate(place, np.eye(kind.nv).astype(object), _BY_ENTRY), strict=True):
-                for i, slope in zip(at, rates, strict=True):
-                    if not is_zero(slope):
-                        by[i][_Q, int(dof)] = slope
-    return [Dual(x, slopes) for x, slopes in zip(q, by, strict=True)]
+    rates = rates_of_coordinates(model, q)
+    return [Dual(x, {(_Q, dof): slope for dof, slope in row.items()}) for x, row in zip(q, rates, strict=True)]
 
 
 def _moved(T: Sequence[Any], link: int) -> list[Any]:

@@ -190,7 +190,13 @@ class ContactQueries(Core):
         *,
         f_ext: ArrayLike | None = None,
         inertia: ArrayLike | None = None,
+        armature: ArrayLike | None = None,
+        damping: ArrayLike | None = None,
+        friction: ArrayLike | None = None,
+        gravity: ArrayLike | None = None,
         dV0: ArrayLike | None = None,
+        contact_friction: ArrayLike | None = None,
+        ground_pose: ArrayLike | None = None,
         out: tuple[Array, Array, Array] | None = None,
     ) -> tuple[Array, Array, Array]:
         """(dqdd_dq, dqdd_dqd, dqdd_dtau), each (..., nv, nv): derivatives of `contact_forward_dynamics`, by q on the
@@ -200,23 +206,30 @@ class ContactQueries(Core):
         that act there (docs/contacts.md). Where a row begins or ceases to act, they are those of one side.
 
         Args:
-            dt, inertia: as of `contact_forward_dynamics`.
+            dt, inertia, armature, damping, friction, gravity, contact_friction, ground_pose: as of
+                `contact_forward_dynamics`.
 
         Raises:
+            ArgumentError: as by `contact_forward_dynamics`.
             UnavailableError: also with `max_contacts`.
             SingularError: H is singular at every state.
         """
         what = "contact_forward_dynamics_gradient"
         bounding, contacts = self._bounding(what, dt)
-        given = {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, "inertia": inertia, "dV0": dV0}
-        call = self._contact_call(given, out)
-        names = (*call.inputs, "qdd")
+        others = {
+            "f_ext": f_ext, "inertia": inertia, "armature": armature, "damping": damping, "friction": friction,
+            "gravity": gravity, "dV0": dV0, "contact_friction": contact_friction, "ground_pose": ground_pose,
+        }  # fmt: skip
+        call = Call(self, {"q": q, "qd": qd, "tau": tau, **others}, tuple(others), out)
+        inward = {name: call.inputs[name] for name in ("damping",) if name in call.inputs}
+        self._take_parameters(call, "damping" in self.joint_forces)
+        names = (*call.inputs, *inward, "qdd")
         task = contact_gradient_task(self.model, bounding, "damping" in self.joint_forces, names)
         results = call.results(dict.fromkeys(DERIVATIVES, (self.model.nv, self.model.nv)))
         if call.batch:
             qdd = call.new(self.model.nv)
             solution = contact_solver(self, bounding, call.engine).solve(call.inputs, {"qdd": qdd})
-            call.engine.compose(task, {**call.inputs, "qdd": qdd}, results)
+            call.engine.compose(task, {**call.inputs, **inward, "qdd": qdd}, results)
             _warn(what, solution, call, contacts)
         return cast(tuple[Array, Array, Array], call.finish(results))
 
