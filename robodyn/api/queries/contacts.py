@@ -325,7 +325,7 @@ def require_of_contacts(model: Model, name: str, given: Array, library: Library 
             )
     elif name == "friction":
         others = without_dry_friction(model)
-        if (loose := np.flatnonzero((array[..., others] > 0.0).reshape(-1, len(others)).any(axis=0))).size:
+        if (loose := np.flatnonzero((array[..., others] > 0.0).any(axis=tuple(range(array.ndim - 1))))).size:
             raise ArgumentError(
                 f"friction: got some for degree of freedom {others[loose[0]]}, which has no row of dry friction; "
                 "wanted 0 for it, or a model with friction there and with_contacts(dry_friction=True)"
