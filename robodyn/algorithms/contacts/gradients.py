@@ -73,18 +73,20 @@ def derived(
     inertia = {name for name in given if name == "inertia"}
     forces = {"f_ext": outside} if outside else {}
     sliding = [] if "V0" in given else _sliding(model)
-    qd, qdd, left = list(given["qd"]), list(given["qdd"]), bias_slopes(model, given["qd"])
-    bias = bias_of_axes(model, qd)
-    for i in sliding:
-        qd[i], qdd[i], left[i] = 0.0, qdd[i] + bias[i], {}
+    qd, qdd = list(given["qd"]), list(given["qdd"])
+    for i, b in enumerate(bias_of_axes(model, given["qd"])):
+        if i in sliding:
+            qd[i], qdd[i] = 0.0, qdd[i] + b
     ID = at(with_inputs(idsva(names), inertia), None, None, qd=qd, qdd=qdd, **forces)
+    armature = changed.get("armature", given.get("armature", model.armature.tolist()))
+    for i, slopes in enumerate(bias_slopes(model, given["qd"])):
+        # Armature resists along axes that turn.
+        moved = {i: armature[i]} if i in sliding else {k: entries[nv * k + i] for k in every}
+        for k, entry in moved.items():
+            for j, slope in slopes.items() if not is_zero(entry) else ():
+                _add(by_qd, k, j, entry * slope)
     factors = TreeFactors(lower)
     factors.inverse = [times * x for x in factors.inverse]
-    for i, slopes in enumerate(left):
-        for j, slope in slopes.items():
-            for k in every:
-                if not is_zero(entries[nv * k + i]):
-                    _add(by_qd, k, j, entries[nv * k + i] * slope)
 
     def solved(name: str, rates: Matrix, damped: Sequence[Any], skipped: Sequence[int]) -> Matrix:
         columns = []
@@ -99,8 +101,8 @@ def derived(
 
 
 def _sliding(model: Model) -> list[int]:
-    """Degrees of freedom along which a robot moves freely in the world, in axes that turn. Forces do not depend on
-    their velocities if a is given, so these may count as zero."""
+    """Degrees of freedom along which a robot moves freely in the world, in axes that turn. Forces but those of armature
+    do not depend on their velocities if a is given, so these may count as zero."""
     found: list[int] = []
     for i in range(model.n_bodies):
         kind, start = KINDS[model.joint_kind[i]], int(model.v_source[model.v_start[i]])

@@ -225,7 +225,7 @@ class FastStep(FastPath):
         found: Answers = called(task, _ARRAYS, single=single, check=dyn.check, nonnegative=_PER_DOF, defaults=defaults)
         return found
 
-    def _answers_with_contacts(self, calls: Called, dt: float, given: Mapping[str, Any]) -> Answers:
+    def _answers_with_contacts(self, calls: Called, dt: float, given: Mapping[str, Any]) -> Answers | None:
         """The same for steps with contacts. Calls whose forces do not converge are left to the method, whatever is
         checked: their results are not finite."""
         dyn, names = self.__self__, calls.arrays
@@ -233,13 +233,15 @@ class FastStep(FastPath):
             raise UnavailableError(f"{self._name}: no built-in function for a singular mass matrix")
         inputs = tuple(dict.fromkeys((*names, "tau", "dt")))
         solver = step_solver(dyn, calls.integrator, dt)
+        single = all(np.size(given[name]) <= prod(dyn.argument_shapes[name]) for name in names)
         if self._name == "step":
             task: Repeated | AtAnswer = solver.by_blocks(inputs, ("q_next", "qd_next"))
+        elif not single:
+            return None  # a search for numbers that are not finite takes long: the method looks at errors
         else:
             gradient = contact_step_gradient_of(dyn, calls.integrator, dt, (*inputs, "qdd"))
             task = at_answer(solver.by_blocks(inputs, ("qdd",)), gradient)
         still = {"tau": np.zeros(dyn.model.nv, dyn.dtype)} if "tau" not in names else {}
-        single = all(np.size(given[name]) <= prod(dyn.argument_shapes[name]) for name in names)
         called = cast(Any, dyn.engine).called
         found: Answers = called(task, _ARRAYS, single=single, check=True, defaults={"dt": dt}, fixed=still)
         return found

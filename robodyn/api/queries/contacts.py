@@ -75,12 +75,14 @@ class _FastDynamics(FastPath):
             return None
         if dyn.singularity() is not None:
             raise UnavailableError(f"{self._name}: no built-in function for a singular mass matrix")
+        single = all(np.size(given[name]) <= math.prod(dyn.argument_shapes[name]) for name in names)
         bounding, differentiated = dyn.model.contacts.bounding(dt), self._name != "contact_forward_dynamics"
         task: Any = contact_solver(dyn, bounding).by_blocks(names, ("qdd",) if differentiated else ("qdd", "f"))
+        if differentiated and not single:
+            return None  # a search for numbers that are not finite takes long: the method looks at errors
         if differentiated:
             damped = "damping" in dyn.joint_forces
             task = at_answer(task, contact_gradient_task(dyn.model, bounding, damped, (*names, "qdd")))
-        single = all(np.size(given[name]) <= math.prod(dyn.argument_shapes[name]) for name in names)
         damping = dyn.model.damping if "damping" in dyn.joint_forces else None
         found: Answers = dyn.engine.called(task, _ARRAYS, single=single, check=True, damping=damping)
         return found

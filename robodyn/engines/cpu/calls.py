@@ -185,20 +185,6 @@ def by_vectors(
 
 
 @routine
-def by_chunks(
-    table: Array[Argument], first: Word, last: Word, workspace: Address, arrays: Static[int], rows: Static[int]
-) -> None:
-    """All calls for some rows after others. Data between the calls are rows of the workspace, which move back by their
-    size for each row before."""
-    calls, batch = array(Calls, table[arrays].data), table[arrays].stride
-    row = first
-    while row < last:
-        stop = min(row + rows, last)
-        run_calls(table, calls, row, stop, workspace, batch, row)
-        row = stop
-
-
-@routine
 def by_states(table: Array[Argument], first: Word, last: Word, workspace: Address, arrays: Static[int]) -> None:
     """All calls for one state after another, each for the unit vectors that its descriptor says."""
     calls = array(Calls, table[arrays].data)
@@ -217,6 +203,6 @@ def by_steps(table: Array[Argument], first: Word, last: Word, workspace: Address
 
 
 def calls_module(function: Routine[..., Any], **known: Any) -> str:
-    """The module of `by_vectors`, `by_chunks`, `by_states` or `by_steps`."""
+    """The module of `by_vectors`, `by_states`, `by_steps` or another such function."""
     facts = "calls", function.__name__, known
     return printed_module(facts, {}, lambda module: module.export(function, "kernel", **known))

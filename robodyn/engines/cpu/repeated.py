@@ -40,11 +40,12 @@ from robodyn.engines.cpu.calls import (
     WORDS,
     WORKSPACE,
     Called,
+    Calls,
     CallsPlan,
-    by_chunks,
     calls_module,
     constants_of,
     lines,
+    run_calls,
 )
 from robodyn.engines.cpu.kernels import Kernel, KernelCompiler
 from robodyn.engines.cpu.native.joint_forces import DOUBLE, SINGLE, row
@@ -256,6 +257,32 @@ def repeated_kernel(maker: KernelCompiler, task: Repeated, first: Kernel, again:
     )
 
 
+@routine
+def by_chunks(
+    table: Array[Argument],
+    first: Word,
+    last: Word,
+    workspace: Address,
+    inputs: Static[int],
+    arrays: Static[int],
+    rows: Static[int],
+    size: Static[int],
+    kind: Static[Any],
+) -> None:
+    """All calls for some rows after others. What iterations find are rows of `size` bytes at the begin of the
+    workspace, which move back by their size for each row before. Where it is NaN, so is the first result."""
+    calls, batch = array(Calls, table[arrays].data), table[arrays].stride
+    begin = first
+    while begin < last:
+        end = min(begin + rows, last)
+        run_calls(table, calls, begin, end, workspace, batch, begin)
+        for r in range(begin, end):
+            found = array(kind, workspace + size * (r - begin))[0]
+            if found != found:
+                array(kind, row(table + inputs, r))[0] = found
+        begin = end
+
+
 class AtAnswerProgram:
     """The calls of a task at what iterations find, chunk by chunk: both kernels, and memory that these calls point
     to."""
@@ -263,7 +290,7 @@ class AtAnswerProgram:
     def __init__(self, task: AtAnswer, first: Kernel, then: Kernel, alone: bool) -> None:
         self.kernels, rows = [first, then], 1 if alone else REPEATED_ROWS
         (size,) = (math.prod(output_shape(first.request.model, each)) for each in task.first.outputs.values())
-        size *= first.request.dtype.itemsize
+        self.size = size = size * first.request.dtype.itemsize
         self.inputs = tuple(name for name in (*first.inputs, *then.inputs) if name not in task.first.outputs)
         self.inputs = tuple(dict.fromkeys(self.inputs))
         users = [*self.inputs, *task.outputs]
@@ -290,8 +317,9 @@ def at_answer_kernel(maker: KernelCompiler, task: AtAnswer, first: Kernel, then:
     """The kernel of a task at what iterations find. `first`, `then`: those that it calls; `alone`: True for single
     states."""
     program, request = AtAnswerProgram(task, first, then, alone), first.request
-    arrays = len(program.inputs) + len(task.outputs)
-    text = calls_module(by_chunks, arrays=arrays, rows=1 if alone else REPEATED_ROWS)
+    inputs, kind = len(program.inputs), DOUBLE if request.dtype == np.float64 else SINGLE
+    rows = {"rows": 1 if alone else REPEATED_ROWS, "size": program.size}
+    text = calls_module(by_chunks, inputs=inputs, arrays=inputs + len(task.outputs), kind=kind, **rows)
     return replace(
         first,
         request=replace(request, algorithm=task),
