@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from robodyn.algorithms.definite import is_zero
 from robodyn.algorithms.tasks import ScalarTask, Sized
 from robodyn.core.joints import JointKind, unit_quaternion
 from robodyn.core.model import Model
@@ -43,6 +45,29 @@ def unit(model: Model, q: Sequence[Any]) -> Any:
     for start in model.quaternion_starts.tolist():
         scaled[start : start + 4] = scalars(unit_quaternion(tuple(scaled[start : start + 4])))
     return scaled
+
+
+_BY_ENTRY = SimpleNamespace(
+    cos=np.frompyfunc(np.cos, 1, 1),
+    sin=np.frompyfunc(np.sin, 1, 1),
+    stack=np.stack,
+    concatenate=np.concatenate,
+    linalg=np.linalg,
+)
+"""NumPy for arrays of scalars: its own functions of angles do not ask the entries."""
+
+
+def rates_of_coordinates(model: Model, q: Sequence[Any]) -> list[dict[int, Any]]:
+    """G of dq/dt = G v, row by row, without structural zeros."""
+    rows: list[dict[int, Any]] = [{} for _ in q]
+    for kind, q_index, v_index in model.free_joints:
+        for at, along in zip(q_index, v_index, strict=True):
+            place = np.stack([scalars([q[i] for i in at])] * kind.nv)
+            for dof, rates in zip(along, kind.rate(place, np.eye(kind.nv).astype(object), _BY_ENTRY), strict=True):
+                for i, slope in zip(at, rates, strict=True):
+                    if not is_zero(slope):
+                        rows[i][int(dof)] = slope
+    return rows
 
 
 def _moved(model: Model, given: _Given, _: Any) -> Mapping[str, Any]:

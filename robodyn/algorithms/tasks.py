@@ -782,6 +782,15 @@ class Repeated(ScalarTask):
         return math.pow(np.finfo(dtype).eps, 0.75)
 
 
+@dataclass(frozen=True, eq=False)
+class AtAnswer(ScalarTask):
+    """A task at what iterations find. `first`: the iterations, with one result, which is one more input of `then`: the
+    task. Where they do not converge results are NaN."""
+
+    first: Any = None
+    then: Any = None
+
+
 Result: TypeAlias = Output | Solution | Product | Stacked | Configuration | LikeInput | Sized
 """Results of tasks."""
 StraightLine: TypeAlias = Step | Jvp | Vjp | ScalarTask

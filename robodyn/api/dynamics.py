@@ -454,6 +454,8 @@ class Dynamics(
         q_des: ArrayLike | None = None,
         targets: ArrayLike | None = None,
         active: ArrayLike | None = None,
+        contact_friction: ArrayLike | None = None,
+        ground_pose: ArrayLike | None = None,
         limits: Iterable[str] = (),
         out: tuple[Array, Array] | None = None,
     ) -> tuple[Array, Array]:
@@ -505,6 +507,8 @@ class Dynamics(
         q_des: ArrayLike | None = None,
         targets: ArrayLike | None = None,
         active: ArrayLike | None = None,
+        contact_friction: ArrayLike | None = None,
+        ground_pose: ArrayLike | None = None,
         limits: Iterable[str] = (),
         save_every: int | None = 1,
     ) -> dict[str, Array]:
@@ -512,8 +516,9 @@ class Dynamics(
 
         For the gradient of a function of the states pass its derivatives with respect to them as weights. The weights
         are propagated backwards through the steps. States are computed twice and kept for one window at a time:
-        n steps need the memory of 2 sqrt(n) states, besides weights and results. Targets of constraints stay where they
-        are, also of those without a place in the world, which hold their links where q0 has them.
+        n steps need the memory of 2 sqrt(n) states, besides weights and results. Rollouts of up to two million numbers
+        are kept whole. Targets of constraints stay where they are, also of those without a place in the world, which
+        hold their links where q0 has them.
 
         Args:
             q_weight: (K, ..., nv) weights of small changes of configurations, on tangent spaces, for each of the K

@@ -12,6 +12,7 @@ from test_contact_dynamics import converted, on_feet, quadruped, theirs_of, visi
 import robodyn as rd
 from robodyn.algorithms.contacts.tasks import contact_answer, contact_step_answer
 from robodyn.api.autodiff.calls import TaskCall
+from robodyn.api.queries.contacts import without_dry_friction
 
 mujoco = pytest.importorskip("mujoco")
 
@@ -59,6 +60,26 @@ def pushed(model, q, count, seed=0):
     return q, rng.normal(0.0, 0.2, (count, model.nv)), rng.normal(0.0, 3.0, (count, model.nv))
 
 
+def parameters(model, count):
+    """Parameters of each state: a ground that leans, other friction, damping and inertias."""
+    rng, lean = np.random.default_rng(2), np.tile(np.eye(4), (count, 1, 1))
+    angle = rng.uniform(-3e-3, 3e-3, count)
+    lean[:, 0, 0] = lean[:, 2, 2] = np.cos(angle)
+    lean[:, 0, 2], lean[:, 2, 0] = np.sin(angle), -np.sin(angle)
+    rows = np.setdiff1d(np.arange(model.nv), without_dry_friction(model))
+    friction = np.zeros(model.nv)
+    friction[rows] = 1.2 * model.friction[rows]
+    return {
+        "contact_friction": rng.uniform(0.4, 1.0, (count, model.n_contacts)),
+        "ground_pose": lean,
+        "armature": model.armature + 0.01,
+        "damping": rng.uniform(0.0, 0.3, (count, model.nv)),
+        "friction": friction,
+        "gravity": np.array([0.2, -0.1, -9.0]),
+        "inertia": model.inertia * 1.1,
+    }
+
+
 def slope(of, state, k, model, h=1e-6):
     """Central differences (..., n, nv) of of(q, qd, tau) by argument k."""
     columns = []
@@ -80,10 +101,10 @@ def test_accelerations_by_differences(name, make_dynamics):
     state = pushed(model, q, 4)
     given = {
         "f_ext": np.random.default_rng(1).normal(0.0, 1.0, (4, model.n_bodies, 6)),
-        "inertia": model.inertia * 1.1,
         "dV0": np.array([0.0, 0.0, 0.0, 1.0, 2.0, 9.0]),
+        **parameters(model, 4),
     }
-    assert (exact.contact_distances(state[0]) < 0.0).any(axis=1).all()
+    assert (exact.contact_distances(state[0], ground_pose=given["ground_pose"]) < 0.0).any(axis=1).all()
     out = tuple(np.full((4, model.nv, model.nv), np.nan, dyn.dtype) for _ in range(3))
     found = dyn.contact_forward_dynamics_gradient(*state, dt=0.003, **given, out=out)
     assert all(each is mine for each, mine in zip(found, out, strict=True))
@@ -98,7 +119,7 @@ def test_accelerations_by_differences(name, make_dynamics):
 @pytest.mark.parametrize("name", SCENES)
 def test_steps_by_differences(name, integrator, make_dynamics):
     model, q = scene(name)
-    options = {"dt": 0.004, "integrator": integrator}
+    options = {"dt": 0.004, "integrator": integrator, **parameters(model, 3)}
     dyn = make_dynamics(model, joint_forces=("damping",), check=False)
     exact = rd.Dynamics(model, joint_forces=("damping",), engine="cpu")
     state, nv = pushed(model, q, 3), model.nv
@@ -171,6 +192,7 @@ def test_rollouts_by_differences(integrator):
 
     assert not model.quaternion_starts.size  # differences of q are those of coordinates
     arrays = {"q0": q0, "qd0": qd0, "tau": tau, "inertia": model.inertia, "gravity": np.array([1.0, 2.0, -9.0])}
+    arrays["contact_friction"] = np.array([[0.3], [0.5], [0.7]])
     found = dyn.rollout_vjp(**arrays, **options, q_weight=of_q, qd_weight=of_qd, wrt=tuple(arrays))
     for name, array in arrays.items():
         along = rng.normal(0.0, 1.0, array.shape)

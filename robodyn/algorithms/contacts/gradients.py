@@ -2,7 +2,7 @@
 
 At the answer a, with r the forces that the rows exert on the degrees of freedom,
 
-    ID(q, qd, qdd) - tau - r(q, qd, a) = 0        a = qdd + b(qd)
+    ID(q, qd, a - b) - tau - r(q, qd, a) = 0        a = qdd + b(qd)
 
 Forces of contacts are wrenches W between two links, which are functions of the poses, velocities J qd and accelerations
 J a of these links. They run on dual numbers of these (`robodyn.algorithms.contacts.duals`), so that costs, softness and
@@ -10,32 +10,32 @@ points of contact have one text. ID has its derivatives with the wrenches as ext
 which includes those of J' W at a constant W. Hence, with C = -dr/da, the curvature of the rows, and d at constant a and
 J',
 
-    (H + C) dqdd = dtau - dID + dr - C db
+    (H + C) da = dtau - dID + H db + dr
 
-At the answer H + C is the matrix of Newton's method. Derivatives are those of the rows that act there.
+At the answer H + C is the matrix of Newton's method. Derivatives are those of the rows that act there. Of a robot that
+moves freely in the world dID - H db is that of a robot whose place stands still.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeAlias
-
-import numpy as np
 
 from robodyn.algorithms.constraints.terms import with_inputs
 from robodyn.algorithms.contacts.duals import Dual, slopes_of, value_of
-from robodyn.algorithms.contacts.rows import Row, Rows, bias_of_axes
+from robodyn.algorithms.contacts.rows import Group, Member, Row, Rows, bias_of_axes, combined
 from robodyn.algorithms.contacts.tasks import SIZES, require_all_slots
 from robodyn.algorithms.crba import CRBA
 from robodyn.algorithms.definite import TreeFactors, is_zero
 from robodyn.algorithms.idsva import idsva
 from robodyn.algorithms.kinematics import link_acceleration
-from robodyn.algorithms.manifold import scalars, unit
+from robodyn.algorithms.manifold import rates_of_coordinates, unit
 from robodyn.algorithms.motion_gradients import link_acceleration_gradient, link_velocity_gradient
 from robodyn.algorithms.relative_motion import OfLink
 from robodyn.algorithms.tasks import ScalarTask, Sized
+from robodyn.core.joints import KINDS
 from robodyn.core.model import Model
 from robodyn.core.spatial import Mat3, Transform, Vec3, add, cross, matmul, rotate, scale, sub, transpose
 
@@ -43,16 +43,9 @@ DERIVATIVES = ("dqdd_dq", "dqdd_dqd", "dqdd_dtau")
 Matrix: TypeAlias = list[list[Any]]
 """Rows of scalars."""
 _Q, _QD, _A, _POSE, _V, _ACC, _DRIFT = "q", "qd", "a", "pose", "velocity", "acceleration", "drift"
+_ALONG, _X = "along", "residual"
 """Variables: coordinates, rates and accelerations of degrees of freedom; poses, velocities, accelerations J a of links,
-and their accelerations at a = 0."""
-_BY_ENTRY = SimpleNamespace(
-    cos=np.frompyfunc(np.cos, 1, 1),
-    sin=np.frompyfunc(np.sin, 1, 1),
-    stack=np.stack,
-    concatenate=np.concatenate,
-    linalg=np.linalg,
-)
-"""NumPy for arrays of scalars: its own functions of angles do not ask the entries."""
+their accelerations at a = 0, and J (a + B qd); residuals."""
 _AXES = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
 
 
@@ -62,9 +55,10 @@ def derived(
     at: OfLink,
     bounding: float,
     damping: Sequence[Any],
+    times: Any = 1.0,
     **changed: Sequence[Any],
 ) -> tuple[Matrix, Matrix, Matrix]:
-    """dqdd/dq, dqdd/dqd and dqdd/dtau at the accelerations `given["qdd"]`, which are an answer.
+    """da/dq, da/dqd and da/dtau, times a factor, at the accelerations `given["qdd"]`, which are an answer.
 
     `bounding`: as in `robodyn.algorithms.contacts.tasks.contact_task`. `damping`: coefficients of a damping that tau
     includes. `changed`: "armature" that replaces the model's.
@@ -78,18 +72,49 @@ def derived(
     names = ("q", "qd", "qdd", *(("f_ext",) if outside else ()))
     inertia = {name for name in given if name == "inertia"}
     forces = {"f_ext": outside} if outside else {}
-    ID = at(with_inputs(idsva(names), inertia), None, None, **forces)
+    sliding = [] if "V0" in given else _sliding(model)
+    qd, qdd = list(given["qd"]), list(given["qdd"])
+    for i, b in enumerate(bias_of_axes(model, given["qd"])):
+        if i in sliding:
+            qd[i], qdd[i] = 0.0, qdd[i] + b
+    ID = at(with_inputs(idsva(names), inertia), None, None, qd=qd, qdd=qdd, **forces)
+    armature = changed.get("armature", given.get("armature", model.armature.tolist()))
+    for i, slopes in enumerate(bias_slopes(model, given["qd"])):
+        # Armature resists along axes that turn.
+        moved = {i: armature[i]} if i in sliding else {k: entries[nv * k + i] for k in every}
+        for k, entry in moved.items():
+            for j, slope in slopes.items() if not is_zero(entry) else ():
+                _add(by_qd, k, j, entry * slope)
     factors = TreeFactors(lower)
+    factors.inverse = [times * x for x in factors.inverse]
 
-    def solved(name: str, rates: Matrix, damped: Sequence[Any]) -> Matrix:
+    def solved(name: str, rates: Matrix, damped: Sequence[Any], skipped: Sequence[int]) -> Matrix:
         columns = []
         for j in every:
-            column = [rates[i][j] - ID[name][nv * i + j] for i in every]
+            column = [rates[i][j] if j in skipped else rates[i][j] - ID[name][nv * i + j] for i in every]
             column[j] = column[j] - damped[j]
             columns.append(factors.solve(column))
         return [list(row) for row in zip(*columns, strict=True)]
 
-    return solved("tau_q", by_q, [0.0] * nv), solved("tau_qd", by_qd, damping), factors.inverse_matrix()
+    by_rates = solved("tau_qd", by_qd, damping, sliding)
+    return solved("tau_q", by_q, [0.0] * nv, ()), by_rates, factors.inverse_matrix()
+
+
+def _sliding(model: Model) -> list[int]:
+    """Degrees of freedom along which a robot moves freely in the world, in axes that turn. Forces but those of armature
+    do not depend on their velocities if a is given, so these may count as zero."""
+    found: list[int] = []
+    for i in range(model.n_bodies):
+        kind, start = KINDS[model.joint_kind[i]], int(model.v_source[model.v_start[i]])
+        if model.parent[i] < 0 and kind.name in ("floating", "planar"):
+            found += [start + k for k in kind.lengths]
+    return found
+
+
+def bias_slopes(model: Model, qd: Sequence[Any]) -> list[dict[int, Any]]:
+    """db/dqd, row by row."""
+    turning = bias_of_axes(model, [Dual(x, {(_QD, i): 1.0}) for i, x in enumerate(qd)])
+    return [{j: slope for (_, j), slope in slopes_of(each).items()} for each in turning]
 
 
 def contact_gradient_task(
@@ -97,7 +122,8 @@ def contact_gradient_task(
 ) -> ScalarTask:
     """`dqdd_dq`, `dqdd_dqd` and `dqdd_dtau` at accelerations "qdd" that `contact_task` found.
 
-    `damped`: True if tau includes damping with the model's coefficients. `inputs`: also those of `contact_task`.
+    `damped`: True if tau includes damping with the model's coefficients. `inputs`: also those of `contact_task`, and
+    "damping", coefficients of a damping that tau includes instead.
 
     Raises:
         UnavailableError: there are more slots than act at once.
@@ -109,8 +135,11 @@ def contact_gradient_task(
 @lru_cache(maxsize=256)
 def _gradient(bounding: float, damped: bool, inputs: tuple[str, ...]) -> ScalarTask:
     def text(model: Model, given: Mapping[str, Sequence[Any]], at: OfLink) -> Mapping[str, Sequence[Any]]:
-        damping = model.damping.tolist() if damped else [0.0] * model.nv
+        damping = given.get("damping", model.damping.tolist() if damped else [0.0] * model.nv)
         found = derived(model, given, at, bounding, damping)
+        for i, slopes in enumerate(bias_slopes(model, given["qd"])):
+            for j, slope in slopes.items():
+                _add(found[1], i, j, -slope)
         return {name: [x for row in matrix for x in row] for name, matrix in zip(DERIVATIVES, found, strict=True)}
 
     outputs = dict.fromkeys(DERIVATIVES, Sized(("nv", "nv")))
@@ -137,9 +166,23 @@ class _Pair(NamedTuple):
     start: int
 
 
+class _Change(NamedTuple):
+    """Derivatives of a scalar by q, qd and a, as rows over degrees of freedom. `along`: those by a + B qd, by B, with
+    what this changes with q in `by_q`."""
+
+    by_q: Row
+    by_qd: Row
+    by_a: Row
+    along: dict[float, Row]
+
+
 class _Moving(Rows):
     """Rows on dual numbers. Those of contacts are over the motion of two links relative to each other: six more degrees
-    of freedom for each pair of links."""
+    of freedom for each pair of links.
+
+    Contacts feel velocities as J (a + B qd), unless rows of two links differ in B: derivatives of their forces by qd
+    are B times those by a. Their costs have residuals as variables, of which there are fewer than of two links.
+    """
 
     def __init__(self, model: Model, given: Mapping[str, Sequence[Any]], at: OfLink, bounding: float) -> None:
         nv, qd = model.nv, given["qd"]
@@ -151,20 +194,52 @@ class _Moving(Rows):
         self._a = [Dual(x, {(_A, i): 1.0}) for i, x in enumerate(self._known_a)]
         self._pairs: list[_Pair] = []
         state = {**given, "q": _coordinates(model, list(unit(model, given["q"]))), "qd": list(self._rates)}
-        if "friction" in given:  # dual numbers know how to meet other scalars, but not the other way round
-            state["friction"] = [Dual(x, {}) for x in given["friction"]]
+        for name in {"friction", "contact_friction", "ground_pose"} & given.keys():
+            # Dual numbers know how to meet other scalars, but not the other way round.
+            state[name] = [Dual(x, {}) for x in given[name]]
         super().__init__(model, state, at, bias, bounding)
         self._forces: list[Any] = [0.0] * len(self._a)
+        self._pulls: list[tuple[Row, _Change]] = []
+        """Rows over degrees of freedom, and how the derivatives s' of costs along them change."""
+        slots = {id(member) for member in self.of_slots}
         for group in self.groups:
             y = group.times(self._a)
             for member in group.members:
                 x = [value - target for value, target in zip(member.of(y), member.targets, strict=True)]
-                slopes, _ = member.cost.derivatives(x)
+                slopes = (
+                    self._slopes_of_slot(group, member, x) if id(member) in slots else member.cost.derivatives(x)[0]
+                )
                 for slope, to in zip(slopes, member.combines, strict=True):
                     for k, c in to.items():
                         for dof, factor in group.rows[k].items():
                             self._forces[dof] = self._forces[dof] - factor * (c * slope)
         assert len(self._forces) == nv + 6 * len(self._pairs)
+
+    def _slopes_of_slot(self, group: Group, member: Member, x: Sequence[Any]) -> list[Any]:
+        """s' of a contact. Where the group has a row for each residual, changes of s' go to `_pulls`, and are left out
+        of the result."""
+        slopes, _ = member.cost.derivatives([Dual(value_of(each), {(_X, i): 1.0}) for i, each in enumerate(x)])
+        by_x = [{key[1]: c for key, c in slopes_of(each).items() if key[0] == _X} for each in slopes]
+        others = [
+            Dual(value_of(each), {key: c for key, c in slopes_of(each).items() if key[0] != _X}) for each in slopes
+        ]
+        if len(group.rows) != sum(len(each.combines) for each in group.members):
+            return [
+                _with_changes(other, [(c, x[i]) for i, c in by.items()]) for other, by in zip(others, by_x, strict=True)
+            ]
+        changes = [self._change(each) for each in x]
+        for to, other, by in zip(member.combines, others, by_x, strict=True):
+            (k,) = to
+            terms = [(1.0, self._change(other)), *((c, changes[i]) for i, c in by.items())]
+            self._pulls.append((self._over_dofs(group.rows[k]), _sum_of_changes(terms)))
+        return [Dual(each.value, {}) for each in others]
+
+    def _over_dofs(self, row: Row) -> Row:
+        """A row over the motion of a pair of links as one over degrees of freedom."""
+        nv = self._model.nv
+        places = {divmod(k - nv, 6): value_of(factor) for k, factor in row.items()}
+        (pair,) = {number for number, _ in places}
+        return combined(self._pairs[pair].rows, {k: factor for (_, k), factor in places.items()})
 
     def _pose(self, link: int) -> Any:
         """A pose that moves with the link, about its origin."""
@@ -175,7 +250,7 @@ class _Moving(Rows):
         """A frame whose motion is that of its link."""
         if link < 0:
             return super()._end(link, X)
-        T, rows, start = self._pose(link), self._relative(link, -1), len(self._a) - 6
+        T, rows, start = self._pose(link), self._motion(link, -1, None), len(self._a) - 6
         R: Mat3 = (*T[0:3], *T[4:7], *T[8:11])
         away, turning = rotate(R, X.r), (self._qd[start], self._qd[start + 1], self._qd[start + 2])
         still: dict[str, Any] = {"qdd": [-b for b in self._bias]}
@@ -192,8 +267,8 @@ class _Moving(Rows):
         T = super()._pose(link)
         return T[3], T[7], T[11]
 
-    def _twist(self, name: str, link: int, vector: Sequence[Any]) -> list[Any]:
-        """The Jacobian of a link times a vector: a variable."""
+    def _twist(self, variable: tuple[Any, ...], link: int, vector: Sequence[Any]) -> list[Any]:
+        """The Jacobian of a link times a vector: a variable, unless it has no name."""
         J, nv = self._columns(link), self._model.nv
         found = []
         for k in range(6):
@@ -201,26 +276,42 @@ class _Moving(Rows):
             for j in range(nv):
                 if not is_zero(J[nv * k + j]):
                     value = value + J[nv * k + j] * vector[j]
-            found.append(Dual(value, {(name, link, k): 1.0}))
+            found.append(Dual(value, {(*variable, link, k): 1.0} if variable else {}))
         return found
 
     def _relative(self, one: int, other: int) -> list[Row]:
+        return self._motion(one, other, self._damping_between(one, other))
+
+    def _damping_between(self, one: int, other: int) -> float | None:
+        """B of all rows of contacts between two links, None if they differ."""
+        contacts, index = self._contacts, self._model.link_index
+        found = set()
+        for pair in contacts.pairs:
+            if (one, other) == tuple(index(each.link) if each.link else -1 for each in (pair.first, pair.second)):
+                found.add(pair.gains(self._dt, contacts.refsafe)[1])
+                if pair.solreffriction is not None and contacts.cone == "elliptic":
+                    found.add(pair.gains(self._dt, contacts.refsafe, pair.solreffriction)[1])
+        return found.pop() if len(found) == 1 else None
+
+    def _motion(self, one: int, other: int, damping: float | None) -> list[Row]:
+        """`_relative` of links whose rows have this B, if they have one."""
         start = len(self._a)
         origins: list[Vec3] = [(T[3], T[7], T[11]) for T in (self._pose(one), self._pose(other))]
         about = origins[0] if one >= 0 else origins[1]
 
-        def between(name: str, vector: Sequence[Any]) -> Any:
+        def between(variable: tuple[Any, ...], vector: Sequence[Any]) -> Any:
             total: Any = (0.0,) * 6
             for sign, link, origin in ((1.0, one, origins[0]), (-1.0, other, origins[1])):
                 if link >= 0:
-                    twist = self._twist(name, link, vector)
+                    twist = self._twist(variable, link, vector)
                     if origin is not about:
                         twist[3:] = add(twist[3:], cross((twist[0], twist[1], twist[2]), sub(about, origin)))
                     total = add(total, scale(sign, twist))
             return total
 
-        self._qd = [*self._qd, *between(_V, self._plain["qd"])]
-        self._a = [*self._a, *between(_ACC, self._known_a)]
+        rates, accelerations = ((_V,), (_ACC,)) if damping is None else ((), (_ALONG, damping))
+        self._qd = [*self._qd, *between(rates, self._plain["qd"])]
+        self._a = [*self._a, *between(accelerations, self._known_a)]
         self._pairs.append(_Pair(one, other, super()._relative(one, other), about, start))
         return [{start + k: 1.0} for k in range(6)]
 
@@ -241,29 +332,41 @@ class _Moving(Rows):
         return total
 
     def forces_by(self) -> tuple[Matrix, Matrix, Matrix]:
-        """The lower triangle of C, and derivatives of the rows' forces by q and, less C db, by qd."""
+        """The lower triangle of C, and derivatives of the rows' forces by q and qd at constant a."""
         nv = self._model.nv
-        curved, by_q, by_qd = ([[0.0] * nv for _ in range(nv)] for _ in range(3))
+        curved, by_q, by_qd = (_zeros(nv) for _ in range(3))
+        along: dict[float, Matrix] = {}
         for i in range(nv):
             for (name, j), slope in slopes_of(self._forces[i]).items():
                 _add(by_q if name == _Q else by_qd if name == _QD else curved, i, j, -slope if name == _A else slope)
+
+        def pull(row: Row, change: _Change, pushes: bool) -> None:
+            """Add what changes with a force along a row, or, if it does not push, with its opposite."""
+            parts = [(by_q, change.by_q, True), (by_qd, change.by_qd, True), (curved, change.by_a, False)]
+            parts += [(along.setdefault(B, _zeros(nv)), by, False) for B, by in change.along.items()]
+            for matrix, by, every in parts:
+                for i, x in row.items():
+                    for j, y in by.items():
+                        if every or j <= i:
+                            matrix[i][j] = matrix[i][j] + x * y if every == pushes else matrix[i][j] - x * y
+
+        for row, change in self._pulls:
+            pull(row, change, False)
         for pair in self._pairs:
             moment, force = self._wrench(pair)
             away = [Dual(0.0, slopes_of(x)) for x in pair.about]  # the moment about a place that stays
             wrench = (*add(moment, cross((away[0], away[1], away[2]), force)), *force)
             for row, component in zip(pair.rows, wrench, strict=True):
-                changes = self._change(component)
-                for i, x in row.items():
-                    for matrix, change, sign in zip((by_q, by_qd, curved), changes, (1.0, 1.0, -1.0), strict=True):
-                        for j, y in change.items():
-                            if matrix is not curved or j <= i:
-                                _add(matrix, i, j, sign * (x * y))
-        for k, turning in enumerate(self._turning):
-            for (_, j), slope in slopes_of(turning).items():
-                for i in range(nv):
-                    entry = curved[max(i, k)][min(i, k)]
-                    if not is_zero(entry):
-                        _add(by_qd, i, j, -(entry * slope))
+                pull(row, self._change(component), True)
+        for B, matrix in along.items():
+            for i in range(nv):
+                for j in range(i + 1):
+                    if not is_zero(matrix[i][j]):
+                        damped = B * matrix[i][j]
+                        _add(curved, i, j, matrix[i][j])
+                        _add(by_qd, i, j, -damped)
+                        if i != j:
+                            _add(by_qd, j, i, -damped)
         return curved, by_q, by_qd
 
     def _wrench(self, pair: _Pair) -> tuple[Vec3, Vec3]:
@@ -271,27 +374,29 @@ class _Moving(Rows):
         found = self._forces[pair.start : pair.start + 6]
         return (found[0], found[1], found[2]), (found[3], found[4], found[5])
 
-    def _change(self, component: Any) -> tuple[Row, Row, Row]:
-        """Derivatives of a component of a wrench by q, qd and a."""
+    def _change(self, component: Any) -> _Change:
+        """Derivatives of what depends on the motion of links."""
         by_q: Row = {}
         by_qd: Row = {}
         by_a: Row = {}
-        for (name, link, k), slope in slopes_of(component).items():
+        along: dict[float, Row] = {}
+        for (name, *which, link, k), slope in slopes_of(component).items():
             J = self._columns(link)
             if name == _POSE:
                 targets = [(by_q, J)]
             elif name == _DRIFT:
                 targets = list(zip((by_q, by_qd), self._drift_by(link), strict=True))
             elif name == _V:
-                targets = [(by_q, self._turned(link, self._plain["qd"])), (by_qd, J)]
+                targets = [(by_q, self._turned(link, math.inf)), (by_qd, J)]
             else:
-                targets = [(by_q, self._turned(link, self._known_a)), (by_a, J)]
+                B = which[0] if which else 0.0
+                targets = [(by_q, self._turned(link, B)), (along.setdefault(B, {}) if which else by_a, J)]
             for total, columns in targets:
                 for j in range(self._model.nv):
                     x = columns[self._model.nv * k + j]
                     if not is_zero(x):
                         total[j] = total.get(j, 0.0) + slope * x
-        return by_q, by_qd, by_a
+        return _Change(by_q, by_qd, by_a, along)
 
     def _drift_by(self, link: int) -> tuple[Any, Any]:
         """Derivatives of a link's acceleration at a = 0 by q and qd, row by row."""
@@ -309,12 +414,39 @@ class _Moving(Rows):
 
         return self._once("drift by", link, found)  # type: ignore[no-any-return]
 
-    def _turned(self, link: int, vector: Sequence[Any]) -> Any:
-        """d(J vector)/dq of a link, row by row."""
-        name = "turned by qd" if vector is self._plain["qd"] else "turned by a"
+    def _turned(self, link: int, damping: float) -> Any:
+        """d(J (a + B qd))/dq of a link at a constant vector, row by row. B is infinite for J qd."""
+        a, qd = self._known_a, self._plain["qd"]
+        vector = qd if math.isinf(damping) else [x + damping * v for x, v in zip(a, qd, strict=True)]
         gradient = link_velocity_gradient("world_aligned")
         still = {name: [0.0] * 6 for name in ("V0",) if name in self._plain}
+        name = f"turned by {damping}"
         return self._once(name, link, lambda: self._at(gradient, link, qd=vector, **still)["dV_dq"])
+
+
+def _with_changes(scalar: Dual, terms: Iterable[tuple[Any, Any]]) -> Dual:
+    """A scalar that also depends on others: terms are derivatives by them, and they."""
+    by = dict(scalar.by)
+    for factor, other in terms:
+        for key, slope in slopes_of(other).items():
+            by[key] = by[key] + factor * slope if key in by else factor * slope
+    return Dual(scalar.value, by)
+
+
+def _sum_of_changes(terms: Iterable[tuple[Any, _Change]]) -> _Change:
+    """A sum of changes with factors."""
+    total = _Change({}, {}, {}, {})
+    for factor, (by_q, by_qd, by_a, along) in terms:
+        rows = [(total.by_q, by_q), (total.by_qd, by_qd), (total.by_a, by_a)]
+        rows += [(total.along.setdefault(B, {}), row) for B, row in along.items()]
+        for to, row in rows:
+            for k, x in row.items():
+                to[k] = to.get(k, 0.0) + factor * x
+    return total
+
+
+def _zeros(n: int) -> Matrix:
+    return [[0.0] * n for _ in range(n)]
 
 
 def _add(matrix: Matrix, i: int, j: int, value: Any) -> None:
@@ -323,15 +455,8 @@ def _add(matrix: Matrix, i: int, j: int, value: Any) -> None:
 
 def _coordinates(model: Model, q: Sequence[Any]) -> list[Any]:
     """Coordinates as functions of motions on the tangent space."""
-    by: list[dict[Any, Any]] = [{} for _ in q]
-    for kind, q_index, v_index in model.free_joints:
-        for at, along in zip(q_index, v_index, strict=True):
-            place = np.stack([scalars([q[i] for i in at])] * kind.nv)
-            for dof, rates in zip(along, kind.rate(place, np.eye(kind.nv).astype(object), _BY_ENTRY), strict=True):
-                for i, slope in zip(at, rates, strict=True):
-                    if not is_zero(slope):
-                        by[i][_Q, int(dof)] = slope
-    return [Dual(x, slopes) for x, slopes in zip(q, by, strict=True)]
+    rates = rates_of_coordinates(model, q)
+    return [Dual(x, {(_Q, dof): slope for dof, slope in row.items()}) for x, row in zip(q, rates, strict=True)]
 
 
 def _moved(T: Sequence[Any], link: int) -> list[Any]:

@@ -175,7 +175,7 @@ class Rows:
             basis = self._relative(one, other)
             count = sum(map(len, wrenches))
             if count <= _DIRECT:
-                rows = [_combined(basis, wrench) for each in wrenches for wrench in each]
+                rows = [combined(basis, wrench) for each in wrenches for wrench in each]
                 places = iter(range(count))
                 wrenches = [[{next(places): 1.0} for _ in each] for each in wrenches]
             else:
@@ -355,7 +355,7 @@ class Rows:
         other frame."""
         (p, axes, A, J), (p_to, axes_to, A_to, J_to) = self._end(held.link, held.X), self._end(held.to, held.X_to)
         # What carries both turns the line between them, too.
-        lines = [_combined(pair, {0: 1.0, 1: -1.0}) for pair in zip(J, J_to, strict=True)]
+        lines = [combined(pair, {0: 1.0, 1: -1.0}) for pair in zip(J, J_to, strict=True)]
         errors, drift = list(sub(p, p_to)), list(sub(A[3:], A_to[3:]))
         if held.kind is Point:
             return self._equality(rows, lines[3:], errors, drift)
@@ -367,7 +367,7 @@ class Rows:
             return scale(0.5, add(scale(w, d), cross(d, v)))  # type: ignore[no-any-return]
 
         x, y, z = (rate((axes_to[3 * k], axes_to[3 * k + 1], axes_to[3 * k + 2])) for k in range(3))
-        turning = [_combined(lines[:3], dict(enumerate(each))) for each in zip(x, y, z, strict=True)]
+        turning = [combined(lines[:3], dict(enumerate(each))) for each in zip(x, y, z, strict=True)]
         one, other = (Group(each[:3], []).times(self._qd) for each in (lines, J_to))
         d = rotate_back(axes_to, (one[0], one[1], one[2]))
         spin = rotate_back(axes_to, (other[0], other[1], other[2]))
@@ -436,7 +436,7 @@ def _wrench(arm: Vec3, axis: Vec3) -> dict[int, Any]:
     return {k: x for k, x in enumerate((*cross(arm, axis), *axis)) if not is_zero(x)}
 
 
-def _combined(rows: Sequence[Row], factors: Mapping[int, Any]) -> Row:
+def combined(rows: Sequence[Row], factors: Mapping[int, Any]) -> Row:
     """A combination of rows."""
     total: Row = {}
     for k, factor in factors.items():

@@ -15,8 +15,7 @@ import numpy as np
 
 from robodyn.algorithms.constraints.scalars import table, times
 from robodyn.algorithms.constraints.terms import with_inputs
-from robodyn.algorithms.contacts.duals import Dual, slopes_of, value_of
-from robodyn.algorithms.contacts.gradients import derived, least
+from robodyn.algorithms.contacts.gradients import bias_slopes, derived, least
 from robodyn.algorithms.contacts.rows import bias_of_axes
 from robodyn.algorithms.contacts.tasks import SIZES, require_all_slots
 from robodyn.algorithms.crba import CRBA
@@ -65,8 +64,12 @@ def _semi_implicit_euler(
     if not all(map(is_zero, damping)):
         armature = given.get("armature", model.armature.tolist())
         changed["armature"] = [x + length * d for x, d in zip(armature, damping, strict=True)]
-    slopes = np.hstack([table(each, model.nv) for each in derived(model, given, at, bounding, damping, **changed)])
-    ahead = _ahead(model, slopes, dt)
+    by = derived(model, given, at, bounding, damping, length, **changed)
+    ahead = np.hstack([table(each, model.nv) for each in by])
+    for i, slopes in enumerate(bias_slopes(model, given["qd"])):
+        for j, slope in slopes.items():
+            ahead[i, model.nv + j] = ahead[i, model.nv + j] - length * slope
+        ahead[i, model.nv + i] = ahead[i, model.nv + i] + 1.0
     step = (scalars(given["qd"]) + scalars(given["qdd"]) * dt) * dt
     by_q, by_step = _blocks(model, step, moved_by)
     moved = times(by_step, ahead * dt)
@@ -78,35 +81,33 @@ def _mujoco(
     model: Model, given: Mapping[str, Sequence[Any]], at: OfLink, bounding: float, damping: Sequence[Any]
 ) -> tuple[Any, Any]:
     """`robodyn.core.integrators.mujoco`: linear velocities change and move along axes that do not turn."""
-    nv, dt = model.nv, scalars(given["dt"])
-    slopes = np.hstack([table(each, nv) for each in derived(model, given, at, bounding, damping)])
-    turning = bias_of_axes(model, [Dual(x, {("qd", i): 1.0}) for i, x in enumerate(given["qd"])])
-    a = scalars([x + value_of(b) for x, b in zip(given["qdd"], turning, strict=True)])
-    for i, b in enumerate(turning):
-        for (_, j), slope in slopes_of(b).items():
-            slopes[i, nv + j] = slopes[i, nv + j] + slope
+    nv, dt, (length,) = model.nv, scalars(given["dt"]), given["dt"]
+    ahead = np.hstack([table(each, nv) for each in derived(model, given, at, bounding, damping, length)])
+    a = scalars([x + b for x, b in zip(given["qdd"], bias_of_axes(model, given["qd"]), strict=True)])
     if not all(map(is_zero, damping)):
-        a, slopes = _damped(model, given, at, damping, a, slopes)
-    ahead, along = _ahead(model, slopes, dt), scalars(given["qd"]) + a * dt
-    linear = linear_dofs(model)
+        a, ahead = _damped(model, given, at, damping, a, ahead)
+    for i in range(nv):
+        ahead[i, nv + i] = ahead[i, nv + i] + 1.0
+    along, linear = scalars(given["qd"]) + a * dt, linear_dofs(model)
     across = scalars([x if one else 0.0 for x, one in zip(along, linear, strict=True)])
     turn = scalars([0.0 if one else x for x, one in zip(along, linear, strict=True)]) * dt
-    by_q, by_slide = _blocks(model, across * dt, moved_by)
+    by_q, _ = _blocks(model, across * dt, moved_by)
     turned, by_turn = _blocks(model, turn, moved_by)
     zeros = np.full(ahead.shape, 0.0, dtype=object)
     of_linear, of_others = (np.where(each[:, None], ahead, zeros) for each in (linear > 0.0, linear == 0.0))
-    slid = times(by_slide, of_linear * dt)
-    slid[:, :nv] = slid[:, :nv] + by_q
-    turns = times(by_turn, of_others * dt)
     new = joint_by_joint(model, "v", lambda kind, _, k: kind.turned(tuple(across[k]), tuple(turn[k])))
     bracket = _blocks(model, new, lambda kind, v: (bracket_matrix(kind, v),) * 2)[0]
-    return times(turned, slid) + turns, times(turned, of_linear) + times(bracket, turns) + of_others
+    slid, turns = times(turned, of_linear), times(by_turn, of_others * dt)  # a slide moves a place as it is
+    after = slid + times(bracket, turns) + of_others
+    moved = slid * dt + turns
+    moved[:, :nv] = moved[:, :nv] + times(turned, by_q)
+    return moved, after
 
 
 def _damped(
     model: Model, given: Mapping[str, Sequence[Any]], at: OfLink, damping: Sequence[Any], a: Any, slopes: Any
 ) -> tuple[Any, Any]:
-    """a' = (H + dt D)^-1 H a, and (H + dt D) da' = H da + dH (a - a')."""
+    """a' = (H + dt D)^-1 H a, and (H + dt D) da' = H da + dH (a - a'). `slopes`: those of dt a."""
     nv, (length,) = model.nv, given["dt"]
     entries = at(with_inputs(CRBA, given))["H"]
     rows = [entries[nv * i : nv * (i + 1)] for i in range(nv)]
@@ -116,7 +117,7 @@ def _damped(
     )
     lost = factors.solve([d * x for d, x in zip(resistance, a, strict=True)])
     inertia = {name for name in given if name == "inertia"}
-    by_q = at(with_inputs(MASS_MATRIX_PRODUCT_GRADIENT, inertia), None, None, vector=lost)["by_q"]
+    by_q = at(with_inputs(MASS_MATRIX_PRODUCT_GRADIENT, inertia), None, None, vector=[length * x for x in lost])["by_q"]
     change = scalars(resistance)[:, None] * slopes
     change[:, :nv] = change[:, :nv] - table([by_q[nv * i : nv * (i + 1)] for i in range(nv)], nv)
     solved = [factors.solve(change[:, j].tolist()) for j in range(3 * nv)]
@@ -138,14 +139,6 @@ def _blocks(model: Model, u: Any, derivatives: Callable[[JointKind, Any], tuple[
         return table([[matrices[:, i, j] for j in range(columns)] for i in range(rows)])
 
     return joint_blocks(model, u, of_kind)
-
-
-def _ahead(model: Model, slopes: Any, dt: Any) -> Any:
-    """Derivatives (nv, 3 nv) of qd + dt a."""
-    ahead = slopes * dt
-    for i in range(model.nv):
-        ahead[i, model.nv + i] = ahead[i, model.nv + i] + 1.0
-    return ahead
 
 
 _STEPS = {"semi_implicit_euler": _semi_implicit_euler, "mujoco": _mujoco}

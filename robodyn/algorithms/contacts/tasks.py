@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeAlias
 
+from robodyn.algorithms.backward_steps import BackwardStep
 from robodyn.algorithms.constraints.terms import with_inputs
 from robodyn.algorithms.contacts.newton import Newton
 from robodyn.algorithms.contacts.rows import POINT, Rows, bias_of_axes
@@ -15,7 +16,7 @@ from robodyn.algorithms.joint_limits import linear_dofs
 from robodyn.algorithms.manifold import joint_by_joint, scalars, unit
 from robodyn.algorithms.relative_motion import OfLink
 from robodyn.algorithms.rnea import rnea
-from robodyn.algorithms.tasks import Iterations, Repeated, ScalarTask, Sized
+from robodyn.algorithms.tasks import AtAnswer, Iterations, Repeated, ScalarTask, Sized
 from robodyn.core.contacts.kinds import Contacts
 from robodyn.core.integrators import mujoco
 from robodyn.core.model import Model
@@ -116,6 +117,14 @@ def by_blocks(first: ScalarTask, again: ScalarTask, results: tuple[str, ...], mo
         error="error",
         most=most,
     )
+
+
+@lru_cache(maxsize=256)
+def at_answer(first: Repeated, then: ScalarTask | BackwardStep) -> AtAnswer:
+    """A task at the accelerations that iterations find. `first`: of inputs of `then`, with "qdd" as its one result."""
+    others = {name: size for name, size in then.extra.items() if name not in (*first.given, *first.outputs)}
+    name = f"{then.name}_at_{first.name}"
+    return AtAnswer(name, {**first.given, **others}, then.outputs, first.text, one_program=True, first=first, then=then)
 
 
 def contact_step_answer(

@@ -11,7 +11,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -39,6 +39,14 @@ _INSIDE = {"gravity": "dV0"}
 """Arguments whose input of a step has another name."""
 
 
+class _Before(NamedTuple):
+    """The state before a step, and its accelerations if the robot has contacts."""
+
+    q: Array
+    qd: Array
+    qdd: Array | None
+
+
 class _Steps(ABC):
     """Propagates weights (B, ...) of the state after a step to the state before it."""
 
@@ -64,7 +72,7 @@ class _Steps(ABC):
         """The inverse of `weights`."""
 
     @abstractmethod
-    def back(self, k: int, q: Array, qd: Array, by_q: Array, by_qd: Array) -> tuple[Array, Array, dict[str, Array]]:
+    def back(self, k: int, before: _Before, by_q: Array, by_qd: Array) -> tuple[Array, Array, dict[str, Array]]:
         """From weights of the state after step k: weights of q and qd before it, and gradients with respect to other
         inputs by name."""
 
@@ -88,12 +96,12 @@ class _Programs(_Steps):
     def motions(self, q: Array, weight: Array) -> Array:
         return cast(Array, self.coordinates.rate_transposed(q, weight))
 
-    def back(self, k: int, q: Array, qd: Array, by_q: Array, by_qd: Array) -> tuple[Array, Array, dict[str, Array]]:
-        gradients = self._ask(self.run.given_at(k), q, qd, by_q, by_qd)
+    def back(self, k: int, before: _Before, by_q: Array, by_qd: Array) -> tuple[Array, Array, dict[str, Array]]:
+        gradients = self._ask(self.run.given_at(k), before, by_q, by_qd)
         return gradients["q"], gradients["qd"], gradients
 
-    def _ask(self, given: Mapping[str, Array], q: Array, qd: Array, by_q: Array, by_qd: Array) -> dict[str, Array]:
-        run, xp, task = self.run, self.run.library.xp, self._task
+    def _ask(self, given: Mapping[str, Array], before: _Before, by_q: Array, by_qd: Array) -> dict[str, Array]:
+        run, xp, task, (q, qd, _) = self.run, self.run.library.xp, self._task, before
         inputs = {**given, "q": q, "qd": qd, "dt": xp.full((len(q), 1), run.dt, run.dyn.dtype)}
         gradients = {name: xp.empty(inputs[name].shape, run.dyn.dtype) for name in task.wrt}
         inputs |= {task.weights["q_next"]: by_q, task.weights["qd_next"]: by_qd}
@@ -102,7 +110,7 @@ class _Programs(_Steps):
 
 
 class _AtAnswers(_Programs):
-    """Steps with contacts, by the adjoint of a step at its accelerations, which are found once more."""
+    """Steps with contacts, by the adjoint of a step at its accelerations."""
 
     def __init__(self, run: Run, wrt: tuple[str, ...]) -> None:
         names = ("q", "qd", "qdd", "dt", *(name for name in run.given if name in WITH_CONTACTS))
@@ -111,9 +119,9 @@ class _AtAnswers(_Programs):
     def there(self) -> bool:
         return self.run.engine.has_program(self._task)
 
-    def _ask(self, given: Mapping[str, Array], q: Array, qd: Array, by_q: Array, by_qd: Array) -> dict[str, Array]:
+    def _ask(self, given: Mapping[str, Array], before: _Before, by_q: Array, by_qd: Array) -> dict[str, Array]:
         run, task = self.run, self._task
-        inputs = run.with_answers(q, qd, given)
+        inputs = run.with_answers(before.q, before.qd, given, before.qdd)
         gradients = {name: run.library.xp.empty(inputs[name].shape, run.dyn.dtype) for name in task.wrt}
         inputs |= {task.weights["q_next"]: by_q, task.weights["qd_next"]: by_qd}
         run.engine.run(task, inputs, {f"by_{name}": array for name, array in gradients.items()})
@@ -129,13 +137,13 @@ class _Matrices(_Steps):
     def motions(self, q: Array, weight: Array) -> Array:
         return weight
 
-    def back(self, k: int, q: Array, qd: Array, by_q: Array, by_qd: Array) -> tuple[Array, Array, dict[str, Array]]:
-        run, nv, xp = self.run, self.run.dyn.model.nv, self.run.library.xp
+    def back(self, k: int, before: _Before, by_q: Array, by_qd: Array) -> tuple[Array, Array, dict[str, Array]]:
+        run, nv, xp, (q, qd, qdd) = self.run, self.run.dyn.model.nv, self.run.library.xp, before
         A, B = (xp.empty((len(q), 2 * nv, n * nv), run.dyn.dtype) for n in (2, 1))
-        run.differentiate(q, qd, k, A, B)
+        run.differentiate(q, qd, k, A, B, qdd)
         weight = xp.concatenate((by_q, by_qd), axis=-1)[:, None, :]
-        before = (weight @ A)[:, 0]
-        return before[:, :nv], before[:, nv:], {"tau": (weight @ B)[:, 0]}
+        found = (weight @ A)[:, 0]
+        return found[:, :nv], found[:, nv:], {"tau": (weight @ B)[:, 0]}
 
 
 class _Windows:
@@ -147,6 +155,7 @@ class _Windows:
         xp, dtype, sizes = run.library.xp, run.dyn.dtype, (run.dyn.model.nq, run.dyn.model.nv)
         self._starts = [xp.empty((-(-steps // self._length), run.start.batch, n), dtype) for n in sizes]
         self._window = [xp.empty((self._length + 1, run.start.batch, n), dtype) for n in sizes]
+        self._qdd = None if run.dyn.model.contacts is None else xp.empty_like(self._window[1][1:])
         for slab, array in zip(self._window, run.first(), strict=True):
             slab[0] = array
         for j in range(len(self._starts[0])):
@@ -162,8 +171,9 @@ class _Windows:
         self.last = self._window[0][n].copy()
         """The last configurations."""
 
-    def backwards(self) -> Iterator[tuple[int, Array, Array]]:
-        """From the last window to the first: the number of steps before it, and its states q and qd (n + 1, B, ...)."""
+    def backwards(self) -> Iterator[tuple[int, Array, Array, Array | None]]:
+        """From the last window to the first: the number of steps before it, its states q and qd (n + 1, B, ...), and
+        the accelerations of its steps, if the robot has contacts."""
         for j in range(len(self._starts[0]) - 1, -1, -1):
             n = min(self._length, self._run.steps - j * self._length)
             if j + 1 < len(self._starts[0]):  # the arrays still hold the last window
@@ -171,14 +181,15 @@ class _Windows:
                     slab[0] = start[j]
                 n = self._fill(j)
             q, qd = self._window
-            yield j * self._length, q[: n + 1], qd[: n + 1]
+            yield j * self._length, q[: n + 1], qd[: n + 1], self._qdd
 
     def _fill(self, j: int) -> int:
         """Compute the steps of a window from its first states; returns their number."""
         run, (q, qd), first = self._run, self._window, j * self._length
         n, done = min(self._length, run.steps - first), 0
         while done < n:
-            done += run.window(q[done : n + 1], qd[done : n + 1], first + done)
+            qdd = None if self._qdd is None else self._qdd[done:n]
+            done += run.window(q[done : n + 1], qd[done : n + 1], first + done, qdd)
             if run.interrupted:
                 raise KeyboardInterrupt
         return n
@@ -258,10 +269,11 @@ class _Backwards:
         run, way, windows = self._run, self._way, _Windows(self._run)
         zeros = run.library.xp.zeros((run.start.batch, run.dyn.model.nv), run.dyn.dtype)
         by_q, by_qd = way.weights(windows.last, zeros), zeros
-        for first, q, qd in windows.backwards():
+        for first, q, qd, qdd in windows.backwards():
             for n in range(len(q) - 1, 0, -1):
                 by_q, by_qd = self._weights.added(first + n, way, q[n], by_q, by_qd)
-                by_q, by_qd = self._stepped_back(first + n - 1, q[n - 1], qd[n - 1], by_q, by_qd)
+                before = _Before(q[n - 1], qd[n - 1], None if qdd is None else qdd[n - 1])
+                by_q, by_qd = self._stepped_back(first + n - 1, before, by_q, by_qd)
         start = run.first()[0]
         by_q, by_qd = self._weights.added(0, way, start, by_q, by_qd)
         state = {"q0": way.motions(start, by_q)[None], "qd0": by_qd[None]}
@@ -269,8 +281,8 @@ class _Backwards:
         self._set_nan(gradients, windows.diverged)
         return gradients
 
-    def _stepped_back(self, k: int, q: Array, qd: Array, by_q: Array, by_qd: Array) -> tuple[Array, Array]:
-        by_q, by_qd, others = self._way.back(k, q, qd, by_q, by_qd)
+    def _stepped_back(self, k: int, before: _Before, by_q: Array, by_qd: Array) -> tuple[Array, Array]:
+        by_q, by_qd, others = self._way.back(k, before, by_q, by_qd)
         for name, total in self._found.items():
             total[k if len(total) > 1 else 0] += others.get(name, 0.0)  # 0 for a model without bodies
         return by_q, by_qd

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from robodyn.api.dynamics import Dynamics
     from robodyn.api.motion.run import Run
 
-_MOST_STEPS, MOST_SCALARS = 1024, 1 << 18
+_MOST_STEPS, MOST_SCALARS = 1024, 1 << 21
 """Steps, and scalars of their states, up to which preparations take a large part of the time."""
 STEADY = ("inertia", "armature", "damping", "friction", "kp", "kd")
 """Inputs of a step that have one value for all steps."""

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from robodyn.algorithms.backward_steps import BackwardStep
-from robodyn.algorithms.tasks import against
-from robodyn.api.autodiff.coordinates import Coordinates
+from robodyn.algorithms.backward_steps import ADDED, AFTER, BackwardStep
+from robodyn.algorithms.contacts.tasks import at_answer
+from robodyn.algorithms.tasks import AtAnswer, against
 from robodyn.api.motion.built_in_steps import GIVEN, MOST_SCALARS, Loop, kind_of_call, loop_of, shapes_of_call
 from robodyn.api.motion.fast_rollouts import MOST_KNOWN, kept_states
 from robodyn.api.motion.result import Rollout
+from robodyn.api.motion.step_spec import WITH_CONTACTS, contact_step_at, step_solver
 from robodyn.api.queries.fast_path import FAST_GRADIENTS
-from robodyn.core.joints import KINDS
-from robodyn.core.model import Model
 from robodyn.internals.arguments import Array, address_of
 from robodyn.internals.errors import ArgumentError
 from robodyn.internals.messages import brief
@@ -39,7 +38,7 @@ class _Known(NamedTuple):
     `loop`: computes the states; `shape`: that of all their velocities; `table`: arguments of the loop back; `task`: its
     step; `wrt`: names of gradients;
     `others`: those with respect to inputs, and True where each step has its own; `kept`: numbers of the states that
-    have weights, None for all; `coordinates`: None if weights of configurations are those of degrees of freedom."""
+    have weights, None for all."""
 
     loop: Loop
     shape: tuple[int, ...]
@@ -48,7 +47,6 @@ class _Known(NamedTuple):
     wrt: tuple[str, ...]
     others: dict[str, bool]
     kept: Array | None
-    coordinates: Coordinates | None
 
 
 class FastGradients:
@@ -94,8 +92,8 @@ class FastGradients:
 
 def _known(run: Run, arguments: Mapping[str, Any], every: int, wrt: tuple[str, ...]) -> _Known | None:
     dyn, model, steps, batch = run.dyn, run.dyn.model, run.steps, run.start.batch
-    if model.contacts is not None or steps * batch * (model.nq + model.nv) > MOST_SCALARS:
-        return None  # a step with contacts goes back at its accelerations, which the long way finds once more
+    if steps * batch * (model.nq + model.nv) > MOST_SCALARS:
+        return None
     loop = loop_of(run, arguments)
     given = {name: arguments[name] for name in GIVEN if arguments[name] is not None}
     if not all(name in run.given and address_of(run.given[name]) == address_of(each) for name, each in given.items()):
@@ -103,22 +101,31 @@ def _known(run: Run, arguments: Mapping[str, Any], every: int, wrt: tuple[str, .
     names = tuple(dict.fromkeys(name for name in wrt if name not in _STATE))
     if loop is None or not {*names} <= {"tau", *given} - ({"q_des"} if model.quaternion_starts.size else set()):
         return None
-    task = BackwardStep(against(run.step, ("q", "qd", *names)))
+    task, whole = _step_back(run, ("q", "qd", *names))
     weights = task.step.weights
     q, qd = (np.empty((steps + 1, batch, n), dyn.dtype) for n in (model.nq, model.nv))
     backwards = {name: array[::-1] if len(array) > 1 else array for name, array in run.given.items()}
     arrays = {**backwards, "q": q[-2::-1], "qd": qd[-2::-1], "dt": np.full((1, batch, 1), run.dt, dyn.dtype)}
-    arrays |= {weights["q_next"]: q[:0:-1], weights["qd_next"]: qd[:0:-1], "by_q": q[-2::-1], "by_qd": qd[-2::-1]}
-    arrays |= {"added_q": q[-2::-1], "added_qd": qd[-2::-1]}
+    arrays |= {weights["q_next"]: qd[:0:-1], weights["qd_next"]: qd[:0:-1], AFTER: q[:0:-1]}
+    arrays |= dict.fromkeys(("by_q", "by_qd", *ADDED), qd[-2::-1])
     sizes = {name: run.given[name].shape[2:] for name in names}
     arrays |= {f"by_{name}": np.empty((steps, batch, *size), dyn.dtype)[::-1] for name, size in sizes.items()}
-    table = cast(Any, dyn.engine).task_loop(task, arrays, batch)
+    table = cast(Any, dyn.engine).task_loop(whole, arrays, batch)
     if table is None:
         return None
-    coordinates = None if _is_plain(model) else Coordinates(model, np, lambda array: _constant(array, dyn.dtype))
     others = {name: name in run.timed for name in names}
     shape = steps + 1, *run.start.leading, model.nv
-    return _Known(loop, shape, table, task, wrt, others, kept_states(steps, every), coordinates)
+    return _Known(loop, shape, table, task, wrt, others, kept_states(steps, every))
+
+
+def _step_back(run: Run, wrt: tuple[str, ...]) -> tuple[BackwardStep, BackwardStep | AtAnswer]:
+    """A step back, and what calls of its loop compute: with contacts also the accelerations at which it goes back."""
+    if run.dyn.model.contacts is None:
+        task = BackwardStep(against(run.step, wrt))
+        return task, task
+    inputs = ("q", "qd", *(name for name in run.given if name in WITH_CONTACTS), "dt")
+    task = BackwardStep(against(contact_step_at(run.dyn, run.integrator, run.dt, (*inputs, "qdd")), wrt))
+    return task, at_answer(step_solver(run.dyn, run.integrator, run.dt).by_blocks(inputs, ("qdd",)), task)
 
 
 def value_and_gradient(dyn: Dynamics, function: Any, arguments: Mapping[str, Any]) -> tuple[Any, dict[str, Array]]:
@@ -148,15 +155,6 @@ def _checked(answer: Any) -> tuple[Any, Any, Any]:
     return answer
 
 
-def _constant(array: Array, dtype: np.dtype[Any]) -> Array:
-    return array if array.dtype.kind in "iu" else array.astype(dtype)
-
-
-def _is_plain(model: Model) -> bool:
-    """Whether rates of coordinates are velocities."""
-    return all(KINDS[code].nq == KINDS[code].nv == 1 for code in set(model.joint_kind.tolist()))
-
-
 def _gradients(
     dyn: Dynamics,
     known: _Known,
@@ -167,19 +165,17 @@ def _gradients(
     """Gradients of the weighted sum of states, None if they are not finite."""
     q, qd = states
     steps, leading, weights = len(q) - 1, q.shape[1:-1], known.task.step.weights
-    by_q, by_qd = np.empty_like(q), np.empty_like(qd)
-    added_q = _weights(known, of_states[0], by_qd.shape, dyn.dtype)
-    if known.coordinates is not None:
-        added_q = np.ascontiguousarray(known.coordinates.velocity_transposed(q, added_q))
-    added_qd = _weights(known, of_states[1], by_qd.shape, dyn.dtype)
+    by_q, by_qd = np.empty_like(qd), np.empty_like(qd)
+    added_q, added_qd = (_weights(known, each, qd.shape, dyn.dtype) for each in of_states)
     by_q[-1], by_qd[-1] = added_q[-1], added_qd[-1]
     table = known.table.copied()
     for name in known.loop.inputs.names:
         array = arguments[name]
         timed = array.ndim - len(dyn.argument_shapes[name]) > len(leading)
         table.move(name, address_of(array[-1] if timed else array))
-    for name, array, at in (("q", q, -2), ("qd", qd, -2), ("added_q", added_q, -2), ("added_qd", added_qd, -2)):
-        table.move(name, address_of(array[at]))
+    table.move(AFTER, address_of(q[-1]))
+    for name, array in (("q", q), ("qd", qd), *zip(ADDED, (added_q, added_qd), strict=True)):
+        table.move(name, address_of(array[-2]))
     for name, array in (("q", by_q), ("qd", by_qd)):
         table.move(weights[f"{name}_next"], address_of(array[-1]))
         table.move(f"by_{name}", address_of(array[-2]))
@@ -188,8 +184,7 @@ def _gradients(
         others[name] = np.empty((steps, *leading, *dyn.argument_shapes[name]), dyn.dtype)
         table.move(f"by_{name}", address_of(others[name][-1]))
     table.run(cast(Any, dyn.engine).launch, steps)
-    start = by_q[0] if known.coordinates is None else known.coordinates.rate_transposed(q[0], by_q[0])
-    found = {"q0": start, "qd0": by_qd[0]}
+    found = {"q0": by_q[0], "qd0": by_qd[0]}
     found |= {name: array if known.others[name] else array.sum(axis=0) for name, array in others.items()}
     results = {name: np.array(found[name]) for name in known.wrt}
     return results if all(math.isfinite(np.vdot(each, each)) for each in results.values()) else None

@@ -12,10 +12,12 @@ import numpy as np
 
 from robodyn.algorithms.called_steps import CalledStep
 from robodyn.algorithms.contacts.tasks import STEPS as CONTACT_STEPS
-from robodyn.algorithms.tasks import COEFFICIENTS
+from robodyn.algorithms.contacts.tasks import at_answer
+from robodyn.algorithms.tasks import COEFFICIENTS, AtAnswer, Repeated
 from robodyn.api.motion.built_in_steps import is_calm, nearly_unit
 from robodyn.api.motion.step_spec import (
     chosen_step,
+    contact_step_gradient_of,
     gradient_of,
     limits_kept,
     needs_armature,
@@ -201,7 +203,7 @@ class FastStep(FastPath):
         arrays = tuple(name for name in calls.arrays if name != "dt")
         if not {*arrays} <= _WITH_CONTACTS or calls.integrator not in CONTACT_STEPS or calls.limits:
             return None
-        if self._name != "step" or contacts.crowded or type(dt) is not float or not 0.0 < dt < math.inf:
+        if contacts.crowded or type(dt) is not float or not 0.0 < dt < math.inf:
             return None
         if len(self._lengths) < _MOST_LENGTHS:
             self._lengths.setdefault(dt, len(self._lengths))
@@ -223,16 +225,23 @@ class FastStep(FastPath):
         found: Answers = called(task, _ARRAYS, single=single, check=dyn.check, nonnegative=_PER_DOF, defaults=defaults)
         return found
 
-    def _answers_with_contacts(self, calls: Called, dt: float, given: Mapping[str, Any]) -> Answers:
+    def _answers_with_contacts(self, calls: Called, dt: float, given: Mapping[str, Any]) -> Answers | None:
         """The same for steps with contacts. Calls whose forces do not converge are left to the method, whatever is
         checked: their results are not finite."""
         dyn, names = self.__self__, calls.arrays
         if dyn.singularity() is not None:
-            raise UnavailableError("step: no built-in function for a singular mass matrix")
+            raise UnavailableError(f"{self._name}: no built-in function for a singular mass matrix")
         inputs = tuple(dict.fromkeys((*names, "tau", "dt")))
-        task = step_solver(dyn, calls.integrator, dt).by_blocks(inputs, ("q_next", "qd_next"))
-        still = {"tau": np.zeros(dyn.model.nv, dyn.dtype)} if "tau" not in names else {}
+        solver = step_solver(dyn, calls.integrator, dt)
         single = all(np.size(given[name]) <= prod(dyn.argument_shapes[name]) for name in names)
+        if self._name == "step":
+            task: Repeated | AtAnswer = solver.by_blocks(inputs, ("q_next", "qd_next"))
+        elif not single:
+            return None  # a search for numbers that are not finite takes long: the method looks at errors
+        else:
+            gradient = contact_step_gradient_of(dyn, calls.integrator, dt, (*inputs, "qdd"))
+            task = at_answer(solver.by_blocks(inputs, ("qdd",)), gradient)
+        still = {"tau": np.zeros(dyn.model.nv, dyn.dtype)} if "tau" not in names else {}
         called = cast(Any, dyn.engine).called
         found: Answers = called(task, _ARRAYS, single=single, check=True, defaults={"dt": dt}, fixed=still)
         return found

@@ -290,15 +290,16 @@ class Run:
         """Convert an array of the engine to the user's library."""
         return array if self.outer is self.library else self.library.to_numpy(array)
 
-    def window(self, q: Array, qd: Array, first: int) -> int:
+    def window(self, q: Array, qd: Array, first: int, qdd: Array | None = None) -> int:
         """Fill states (n + 1, B, ...) from their row 0, the state after `first` steps. Returns the number of steps
-        computed: n, or fewer if they took long or were interrupted."""
+        computed: n, or fewer if they took long or were interrupted. `qdd`: for the accelerations (n, B, nv) of steps
+        with contacts; not under a policy."""
         steps = len(q) - 1
         inputs = {
             name: array[first : first + steps] if len(array) > 1 or self.steps == 1 else array
             for name, array in self.given.items()
         }
-        if self.policy is None and self._ran_time_loop((q, qd), inputs):
+        if self.policy is None and self._ran_time_loop((q, qd), inputs, qdd):
             return steps
         if self.policy is not None and self.built_in is not None:
             return self._followed_policy(self.built_in, q, qd, inputs, first)
@@ -311,7 +312,8 @@ class Run:
                     loop.step(k, tau)  # type: ignore[arg-type]
                 else:
                     now = {name: array[k if len(array) > 1 else 0] for name, array in inputs.items()}
-                    self._step(q[k : k + 2], qd[k : k + 2], now if tau is None else {**now, "tau": tau})
+                    found = None if qdd is None else qdd[k]
+                    self._step(q[k : k + 2], qd[k : k + 2], now if tau is None else {**now, "tau": tau}, found)
             except KeyboardInterrupt:
                 self.interrupted = True
                 return k
@@ -397,10 +399,10 @@ class Run:
             return True
         return bool(xp.isfinite(q).all() & xp.isfinite(qd).all())
 
-    def _step(self, q: Array, qd: Array, given: dict[str, Array]) -> None:
-        """Fill the second of two states."""
+    def _step(self, q: Array, qd: Array, given: dict[str, Array], qdd: Array | None = None) -> None:
+        """Fill the second of two states, and the accelerations of a step with contacts."""
         if self.dyn.model.contacts is not None:
-            self._contact_step(q, qd, given)
+            self._contact_step(q, qd, given, qdd)
             return
         if self.policy is not None and self._ran_time_loop((q, qd), {name: a[None] for name, a in given.items()}):
             return
@@ -410,14 +412,14 @@ class Run:
                 state = {"q": q[1].copy(), "qd": qd[1].copy()}
                 self.composed(self.step.projection, {**given, **state}, {"q_held": q[1], "qd_held": qd[1]})
 
-    def _contact_step(self, q: Array, qd: Array, given: Mapping[str, Array]) -> None:
+    def _contact_step(self, q: Array, qd: Array, given: Mapping[str, Array], qdd: Array | None) -> None:
         """Fill the second of two states of a robot with contacts."""
         with memory_for(self.start.batch):
-            results = {"q_next": q[1], "qd_next": qd[1]}
+            results = {"q_next": q[1], "qd_next": qd[1], **({} if qdd is None else {"qdd": qdd})}
             solution = self._solver.solve(self._with_contacts(q[0], qd[0], given), results)
         self.converged &= solution.converged | ~solution.finite
 
-    def _ran_contacts(self, states: tuple[Array, Array], given: Mapping[str, Array]) -> bool:
+    def _ran_contacts(self, states: tuple[Array, Array], given: Mapping[str, Array], qdd: Array | None) -> bool:
         """Run steps with contacts by one program. False if the engine has none."""
         (q, qd), batch, contacts = states, self.start.batch, self.dyn.model.contacts
         repeat = getattr(self.engine, "repeat", None)
@@ -425,10 +427,11 @@ class Run:
             return False
         inputs = {name: array for name, array in given.items() if name in WITH_CONTACTS}
         inputs |= {"q": q[:-1], "qd": qd[:-1], "dt": self._lengths[None]}
-        task = self._solver.by_blocks(tuple(inputs), ("q_next", "qd_next", "error"))
+        results = {"q_next": q[1:], "qd_next": qd[1:], **({} if qdd is None else {"qdd": qdd})}
+        task = self._solver.by_blocks(tuple(inputs), (*results, "error"))
         with memory_for(batch):
             error = np.zeros((len(q) - 1, batch), q.dtype)
-            if not repeat(task, {**inputs, "q_next": q[1:], "qd_next": qd[1:], "error": error}, batch):
+            if not repeat(task, {**inputs, **results, "error": error}, batch):
                 return False
         self.converged &= ~(error > task.tolerance(error.dtype)).any(axis=0)
         return True
@@ -459,13 +462,15 @@ class Run:
         """The inputs of step `k`, (B, ...)."""
         return {name: array[k if len(array) > 1 else 0] for name, array in self.given.items()}
 
-    def differentiate(self, q: Array, qd: Array, k: int, A: Array, B: Array) -> None:
+    def differentiate(self, q: Array, qd: Array, k: int, A: Array, B: Array, qdd: Array | None = None) -> None:
         """Fill A and B with derivatives of the state after step `k` with respect to the state q, qd (B, ...) before it
-        and to tau."""
+        and to tau. `qdd`: the accelerations of a step with contacts, None if they are to be found."""
         nv, engine = self.dyn.model.nv, self.engine
         inputs = self.given_at(k)
         if self.dyn.model.contacts is not None:
-            self._differentiate_contacts(q, qd, inputs, A, B)
+            names = ("q", "qd", "qdd", "dt", *inputs)
+            task = contact_step_gradient_of(self.dyn, self.integrator, self.dt, names)
+            engine.compose(task, self.with_answers(q, qd, inputs, qdd), {"A": A, "B": B})
             return
         with np.errstate(all="ignore"), memory_for(self.start.batch):
             if isinstance(engine, TimeLoops):
@@ -485,25 +490,21 @@ class Run:
                     target[:, nv:] = slopes["qd_q"] @ target[:, :nv] + slopes["qd_qd"] @ target[:, nv:]
                     target[:, :nv] = slopes["q_q"] @ target[:, :nv]
 
-    def _differentiate_contacts(self, q: Array, qd: Array, given: Mapping[str, Array], A: Array, B: Array) -> None:
-        """`differentiate` of a robot with contacts: at the accelerations of its step."""
-        names = ("q", "qd", "qdd", "dt", *given)
-        task = contact_step_gradient_of(self.dyn, self.integrator, self.dt, names)
-        self.engine.compose(task, self.with_answers(q, qd, given), {"A": A, "B": B})
-
-    def with_answers(self, q: Array, qd: Array, given: Mapping[str, Array]) -> dict[str, Array]:
-        """Inputs of a step with contacts, and the accelerations "qdd" in it."""
+    def with_answers(self, q: Array, qd: Array, given: Mapping[str, Array], qdd: Array | None) -> dict[str, Array]:
+        """Inputs of a step with contacts, and the accelerations "qdd" in it, which are found if they are not known."""
         inputs = self._with_contacts(q, qd, given)
+        if qdd is not None:
+            return {**inputs, "qdd": qdd}
         with memory_for(self.start.batch):
             qdd = self.library.xp.empty(qd.shape, qd.dtype)
             solution = self._solver.solve(inputs, {"qdd": qdd})
         self.converged &= solution.converged | ~solution.finite
         return {**inputs, "qdd": qdd}
 
-    def _ran_time_loop(self, states: tuple[Array, Array], given: Mapping[str, Array]) -> bool:
+    def _ran_time_loop(self, states: tuple[Array, Array], given: Mapping[str, Array], qdd: Array | None = None) -> bool:
         """Run the steps by the engine's time loop. False if it has none for them."""
         if self.dyn.model.contacts is not None:
-            return self._ran_contacts(states, given)
+            return self._ran_contacts(states, given, qdd)
         with memory_for(self.start.batch):
             return isinstance(self.engine, TimeLoops) and self.engine.march(self.step, states, given, self.dt)
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robodyn.algorithms.contacts.gradients import DERIVATIVES, contact_gradient_task
-from robodyn.algorithms.contacts.tasks import by_blocks, contact_task, most_blocks
+from robodyn.algorithms.contacts.tasks import at_answer, by_blocks, contact_task, most_blocks
 from robodyn.algorithms.poses import is_pose, rotation_of
 from robodyn.algorithms.tasks import COEFFICIENTS, Repeated, ScalarTask
 from robodyn.api.queries.call import Call, against_gravity
@@ -46,10 +46,12 @@ _TOO_LARGE = "too large"
 
 
 class _FastDynamics(FastPath):
-    """The function behind a built-in `contact_forward_dynamics`: it answers other calls by the method, and learns."""
+    """The function behind a built-in `contact_forward_dynamics` or `contact_forward_dynamics_gradient`: it answers
+    other calls by the method, and learns."""
 
-    def __init__(self, dyn: Any, method: Callable[..., Any]) -> None:
+    def __init__(self, dyn: Any, name: str, method: Callable[..., Any]) -> None:
         super().__init__(dyn, method, dyn.dtype)
+        self._name = name
         self._asked: set[Any] = set()
         self._lengths: dict[float, int] = {}
 
@@ -72,9 +74,15 @@ class _FastDynamics(FastPath):
             self._asked.add(calls)
             return None
         if dyn.singularity() is not None:
-            raise UnavailableError("contact_forward_dynamics: no built-in function for a singular mass matrix")
-        task = contact_solver(dyn, dyn.model.contacts.bounding(dt)).by_blocks(names, ("qdd", "f"))
+            raise UnavailableError(f"{self._name}: no built-in function for a singular mass matrix")
         single = all(np.size(given[name]) <= math.prod(dyn.argument_shapes[name]) for name in names)
+        bounding, differentiated = dyn.model.contacts.bounding(dt), self._name != "contact_forward_dynamics"
+        task: Any = contact_solver(dyn, bounding).by_blocks(names, ("qdd",) if differentiated else ("qdd", "f"))
+        if differentiated and not single:
+            return None  # a search for numbers that are not finite takes long: the method looks at errors
+        if differentiated:
+            damped = "damping" in dyn.joint_forces
+            task = at_answer(task, contact_gradient_task(dyn.model, bounding, damped, (*names, "qdd")))
         damping = dyn.model.damping if "damping" in dyn.joint_forces else None
         found: Answers = dyn.engine.called(task, _ARRAYS, single=single, check=True, damping=damping)
         return found
@@ -103,7 +111,7 @@ class _FastDynamics(FastPath):
 def _fast_dynamics(dyn: Any, name: str, method: Callable[..., Any]) -> Callable[..., Any] | None:
     if not dyn.engine.native or dyn.model.contacts is None:
         return None
-    function = built_in(dyn, name, method, lambda: _FastDynamics(dyn, method))
+    function = built_in(dyn, name, method, lambda: _FastDynamics(dyn, name, method))
     if function is not None:
         dyn.__dict__[name] = function
     return function
@@ -174,6 +182,7 @@ class ContactQueries(Core):
             _warn("contact_forward_dynamics", solution, call, contacts)
         return cast(tuple[Array, Array], call.finish(results))
 
+    @fast_dynamics
     def contact_forward_dynamics_gradient(
         self,
         q: ArrayLike,
@@ -183,7 +192,13 @@ class ContactQueries(Core):
         *,
         f_ext: ArrayLike | None = None,
         inertia: ArrayLike | None = None,
+        armature: ArrayLike | None = None,
+        damping: ArrayLike | None = None,
+        friction: ArrayLike | None = None,
+        gravity: ArrayLike | None = None,
         dV0: ArrayLike | None = None,
+        contact_friction: ArrayLike | None = None,
+        ground_pose: ArrayLike | None = None,
         out: tuple[Array, Array, Array] | None = None,
     ) -> tuple[Array, Array, Array]:
         """(dqdd_dq, dqdd_dqd, dqdd_dtau), each (..., nv, nv): derivatives of `contact_forward_dynamics`, by q on the
@@ -193,23 +208,30 @@ class ContactQueries(Core):
         that act there (docs/contacts.md). Where a row begins or ceases to act, they are those of one side.
 
         Args:
-            dt, inertia: as of `contact_forward_dynamics`.
+            dt, inertia, armature, damping, friction, gravity, contact_friction, ground_pose: as of
+                `contact_forward_dynamics`.
 
         Raises:
+            ArgumentError: as by `contact_forward_dynamics`.
             UnavailableError: also with `max_contacts`.
             SingularError: H is singular at every state.
         """
         what = "contact_forward_dynamics_gradient"
         bounding, contacts = self._bounding(what, dt)
-        given = {"q": q, "qd": qd, "tau": tau, "f_ext": f_ext, "inertia": inertia, "dV0": dV0}
-        call = self._contact_call(given, out)
-        names = (*call.inputs, "qdd")
+        others = {
+            "f_ext": f_ext, "inertia": inertia, "armature": armature, "damping": damping, "friction": friction,
+            "gravity": gravity, "dV0": dV0, "contact_friction": contact_friction, "ground_pose": ground_pose,
+        }  # fmt: skip
+        call = Call(self, {"q": q, "qd": qd, "tau": tau, **others}, tuple(others), out)
+        inward = {name: call.inputs[name] for name in ("damping",) if name in call.inputs}
+        self._take_parameters(call, "damping" in self.joint_forces)
+        names = (*call.inputs, *inward, "qdd")
         task = contact_gradient_task(self.model, bounding, "damping" in self.joint_forces, names)
         results = call.results(dict.fromkeys(DERIVATIVES, (self.model.nv, self.model.nv)))
         if call.batch:
             qdd = call.new(self.model.nv)
             solution = contact_solver(self, bounding, call.engine).solve(call.inputs, {"qdd": qdd})
-            call.engine.compose(task, {**call.inputs, "qdd": qdd}, results)
+            call.engine.compose(task, {**call.inputs, **inward, "qdd": qdd}, results)
             _warn(what, solution, call, contacts)
         return cast(tuple[Array, Array, Array], call.finish(results))
 
@@ -305,7 +327,7 @@ def require_of_contacts(model: Model, name: str, given: Array, library: Library 
             )
     elif name == "friction":
         others = without_dry_friction(model)
-        if (loose := np.flatnonzero((array[..., others] > 0.0).reshape(-1, len(others)).any(axis=0))).size:
+        if (loose := np.flatnonzero((array[..., others] > 0.0).any(axis=tuple(range(array.ndim - 1))))).size:
             raise ArgumentError(
                 f"friction: got some for degree of freedom {others[loose[0]]}, which has no row of dry friction; "
                 "wanted 0 for it, or a model with friction there and with_contacts(dry_friction=True)"

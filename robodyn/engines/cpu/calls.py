@@ -203,6 +203,6 @@ def by_steps(table: Array[Argument], first: Word, last: Word, workspace: Address
 
 
 def calls_module(function: Routine[..., Any], **known: Any) -> str:
-    """The module of `by_vectors`, `by_states` or `by_steps`."""
+    """The module of `by_vectors`, `by_states`, `by_steps` or another such function."""
     facts = "calls", function.__name__, known
     return printed_module(facts, {}, lambda module: module.export(function, "kernel", **known))

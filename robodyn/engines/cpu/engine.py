@@ -12,9 +12,11 @@ from typing import Any, cast
 
 import numpy as np
 
+from robodyn.algorithms.backward_steps import BackwardStep
 from robodyn.algorithms.called_steps import AroundStep, CalledStep
 from robodyn.algorithms.distances.tasks import OBSTACLES
 from robodyn.algorithms.tasks import (
+    AtAnswer,
     Repeated,
     ScalarTask,
     Step,
@@ -40,7 +42,7 @@ from robodyn.engines.cpu.native.entry import BETTER, Argument, Entry
 from robodyn.engines.cpu.native.layout import layout_is_known
 from robodyn.engines.cpu.parts.code import CALL_WORDS
 from robodyn.engines.cpu.parts.plan import Plan, Planner
-from robodyn.engines.cpu.repeated import Again, RepeatedProgram, repeated_kernel
+from robodyn.engines.cpu.repeated import Again, RepeatedProgram, at_answer_kernel, repeated_kernel
 from robodyn.engines.cpu.request import Request
 from robodyn.engines.cpu.threads.pool import BETTER_POOLS, Pool, begin_pool, default_threads, shared_pool
 from robodyn.engines.cpu.time_loop import Call, LoopTable, TimeLoop, step_in_parts, whole_step
@@ -131,6 +133,8 @@ class CpuEngine(Engine):
         kernel = self._kernels.get(key) or self._kernels.get((*key, single))
         if kernel is None and isinstance(algorithm, Repeated):
             kernel = self._kernels[(*key, single)] = self._repeated(algorithm, base, single)
+        elif kernel is None and isinstance(algorithm, AtAnswer):
+            kernel = self._kernels[(*key, single)] = self._at_answer(algorithm, base, single)
         elif kernel is None:
             # Without a lock two threads may compile the same kernel, which wastes time only. A lock held during
             # compilation could stay locked for ever in a forked child.
@@ -149,6 +153,12 @@ class CpuEngine(Engine):
 
         again = self._again.setdefault((task.again, base, single), Again(lambda: plain(task.again)))
         return repeated_kernel(self.compiler, task, plain(task.first), again, single)
+
+    def _at_answer(self, task: AtAnswer, base: tuple[str, ...], single: bool) -> Kernel:
+        """The kernel of a task at what iterations find."""
+        first, then = (self.kernel(of, base, single=single) for of in (task.first, task.then))
+        plain = single or isinstance(task.then, BackwardStep)  # the next call reads what this one writes
+        return at_answer_kernel(self.compiler, task, first, (plain and then.plain) or then, single)
 
     def _one_by_one(self, algorithm: Task, batch: int) -> bool:
         """True if states run one at a time: also small batches of large matrices over pairs of joints, or all if these
@@ -464,7 +474,7 @@ class CpuEngine(Engine):
 
     def called(
         self,
-        task: CalledStep | Repeated,
+        task: CalledStep | Repeated | AtAnswer,
         arrays: Sequence[str],
         *,
         single: bool,

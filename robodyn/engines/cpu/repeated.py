@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.algorithms.tasks import Repeated
+from robodyn.algorithms.tasks import AtAnswer, Repeated
 from robodyn.compile.loops.language import (
     NULL,
     Address,
@@ -34,7 +34,19 @@ from robodyn.compile.loops.language import (
 )
 from robodyn.compile.loops.table import Argument
 from robodyn.compile.tracing.unrolled import input_shapes, output_shape
-from robodyn.engines.cpu.calls import calls_module, lines
+from robodyn.engines.cpu.calls import (
+    BATCH,
+    USER,
+    WORDS,
+    WORKSPACE,
+    Called,
+    Calls,
+    CallsPlan,
+    calls_module,
+    constants_of,
+    lines,
+    run_calls,
+)
 from robodyn.engines.cpu.kernels import Kernel, KernelCompiler
 from robodyn.engines.cpu.native.joint_forces import DOUBLE, SINGLE, row
 from robodyn.internals import arguments
@@ -57,15 +69,15 @@ class Plan(ctypes.Structure):
     null until it is compiled. `inputs`, `outputs`: number of columns, inputs of the second kernel first. `start`,
     `result`, `error`: columns of the input from which it starts, of the result that this is, and of the error.
     `chunk`, `queue`: rows of a chunk and of the queue. `most`: how often the second kernel runs for a row. `rows`:
-    offset of the numbers of the rows that wait, each with how often it ran. `marks`: 1 if rows with errors that stay
-    too large are marked by `nan`."""
+    offset of the numbers of the rows that wait, each with how often it ran. `marked`: number of the array in the table
+    of the call whose rows are marked by `nan` where errors stay too large, -1 if none is."""
 
     _fields_ = (
         ("first", ctypes.c_void_p),
         ("again", ctypes.c_void_p),
         *(
             (name, ctypes.c_int64)
-            for name in ("inputs", "outputs", "start", "result", "error", "chunk", "queue", "most", "rows", "marks")
+            for name in ("inputs", "outputs", "start", "result", "error", "chunk", "queue", "most", "rows", "marked")
         ),
         ("tolerance", ctypes.c_double),
         ("nan", ctypes.c_double),
@@ -151,9 +163,8 @@ def is_off(plan: Array[Plan], errors: Array[Argument], number: Word, kind: Stati
 @routine
 def mark(plan: Array[Plan], table: Array[Argument], number: Word, kind: Static[Any]) -> None:
     """Mark a row whose error stays too large."""
-    columns = array(Column, plan + 1)
-    if plan.marks != 0:
-        array(kind, row(table + columns[plan.inputs].outer, number))[0] = convert(kind, plan.nan)
+    if plan.marked >= 0:
+        array(kind, row(table + plan.marked, number))[0] = convert(kind, plan.nan)
 
 
 class Again:
@@ -203,7 +214,7 @@ class RepeatedProgram:
             queue=queue,
             most=task.most,
             rows=end,
-            marks=task.error not in task.outputs,
+            marked=-1 if task.error in task.outputs else len(first.inputs),
             tolerance=task.tolerance(request.dtype),
             nan=math.nan,
         )
@@ -240,6 +251,87 @@ def repeated_kernel(maker: KernelCompiler, task: Repeated, first: Kernel, again:
         workspace_bytes=program.workspace_bytes,
         module=lambda: text,
         keep=program,
+        own_listing=None,
+        alone=alone,
+        plain=None,
+    )
+
+
+@routine
+def by_chunks(
+    table: Array[Argument],
+    first: Word,
+    last: Word,
+    workspace: Address,
+    inputs: Static[int],
+    arrays: Static[int],
+    rows: Static[int],
+    size: Static[int],
+    kind: Static[Any],
+) -> None:
+    """All calls for some rows after others. What iterations find are rows of `size` bytes at the begin of the
+    workspace, which move back by their size for each row before. Where it is NaN, so is the first result."""
+    calls, batch = array(Calls, table[arrays].data), table[arrays].stride
+    begin = first
+    while begin < last:
+        end = min(begin + rows, last)
+        run_calls(table, calls, begin, end, workspace, batch, begin)
+        for r in range(begin, end):
+            found = array(kind, workspace + size * (r - begin))[0]
+            if found != found:
+                array(kind, row(table + inputs, r))[0] = found
+        begin = end
+
+
+class AtAnswerProgram:
+    """The calls of a task at what iterations find, chunk by chunk: both kernels, and memory that these calls point
+    to."""
+
+    def __init__(self, task: AtAnswer, first: Kernel, then: Kernel, alone: bool) -> None:
+        self.kernels, rows = [first, then], 1 if alone else REPEATED_ROWS
+        (size,) = (math.prod(output_shape(first.request.model, each)) for each in task.first.outputs.values())
+        self.size = size = size * first.request.dtype.itemsize
+        self.inputs = tuple(name for name in (*first.inputs, *then.inputs) if name not in task.first.outputs)
+        self.inputs = tuple(dict.fromkeys(self.inputs))
+        users = [*self.inputs, *task.outputs]
+
+        def entry(name: str) -> tuple[int, int, int, int]:
+            return (WORKSPACE, 0, size, -size) if name in task.first.outputs else (USER, users.index(name), 0, 0)
+
+        calls = []
+        for kernel, outputs in ((first, task.first.outputs), (then, task.outputs)):
+            own, last = kernel.constants[:-2], kernel.constants[-2:]
+            entries = [*map(entry, (*kernel.inputs, *outputs)), *constants_of(own)]
+            entries += constants_of(last, BATCH if kernel.batch else WORDS)
+            calls.append(Called(kernel.address, entries, kernel.workspace_bytes))
+        plan = CallsPlan(calls, lines(size * rows))
+        self.words, self.workspace_bytes = plan.descriptor, plan.workspace_bytes
+
+    @property
+    def operations(self) -> int:
+        """Those of both kernels."""
+        return sum(kernel.operations for kernel in self.kernels)
+
+
+def at_answer_kernel(maker: KernelCompiler, task: AtAnswer, first: Kernel, then: Kernel, alone: bool) -> Kernel:
+    """The kernel of a task at what iterations find. `first`, `then`: those that it calls; `alone`: True for single
+    states."""
+    program, request = AtAnswerProgram(task, first, then, alone), first.request
+    inputs, kind = len(program.inputs), DOUBLE if request.dtype == np.float64 else SINGLE
+    rows = {"rows": 1 if alone else REPEATED_ROWS, "size": program.size}
+    text = calls_module(by_chunks, inputs=inputs, arrays=inputs + len(task.outputs), kind=kind, **rows)
+    return replace(
+        first,
+        request=replace(request, algorithm=task),
+        mode="repeated",
+        code=maker.shared(text, "at answers", request.target),
+        inputs=program.inputs,
+        constants=(program.words.ctypes.data, 0),
+        workspace_bytes=program.workspace_bytes,
+        row_ns=first.row_ns + then.row_ns,
+        module=lambda: text,
+        keep=program,
+        batch=then.batch,
         own_listing=None,
         alone=alone,
         plain=None,
