@@ -266,11 +266,12 @@ def test_a_fixed_base_and_no_feet():
     dyn = rd.Dynamics(rd.load_urdf(MODELS / "arm7.urdf"), joint_forces=())
     model, rng = dyn.model, np.random.default_rng(5)
     wbc = rd.WholeBodyControl(dyn, [rd.Tracking(rd.PoseTask(model.link_names[-1]), 100.0, 20.0)], limits=["effort"])
+    assert rd.WholeBodyControl(dyn, wbc.tasks).limits == wbc.limits == ("effort",)
     q, qd, T = rng.normal(size=7), 0.1 * rng.normal(size=7), dyn.link_pose(rng.normal(size=7), model.link_names[-1])
     tau, qdd, f, report = wbc(q, qd, T)
     assert report.feasible and f.shape == (0, 3) and (np.abs(tau) <= model.effort_limit * (1 + 1e-9)).all()
     assert np.allclose(dyn.inverse_dynamics(q, qd, qdd), tau, atol=1e-9)
-    tau, qdd, _, _ = rd.WholeBodyControl(dyn, wbc.tasks)(q, qd, T)
+    tau, qdd, _, _ = rd.WholeBodyControl(dyn, wbc.tasks, limits=())(q, qd, T)
     J, now = dyn.jacobian(q, model.link_names[-1]), dyn.link_pose(q, model.link_names[-1])
     error = np.concatenate([Rotation.from_matrix(T[:3, :3] @ now[:3, :3].T).as_rotvec(), T[:3, 3] - now[:3, 3]])
     got = dyn.link_acceleration(q, qd, qdd, model.link_names[-1], classical=True)
@@ -322,6 +323,10 @@ def test_refusals():
         (lambda: wbc(np.tile(q, (3, 1)), np.tile(qd, (2, 1)), T), "leading axes"),
         (lambda: rd.WholeBodyControl(dyn, [posture], feet)(q, qd, T), "no task has one"),
         (lambda: rd.WholeBodyControl(tied, [posture]), "constraints"),
+        (lambda: wbc.to_c("for"), '"for", a keyword of C'),
+        (lambda: wbc.to_c("class"), '"class", a keyword of C'),
+        (lambda: wbc.to_c("sqrtf"), '"sqrtf", a function of <math.h>'),
+        (lambda: wbc.to_c("two words"), "wanted a C identifier, such as two_words"),
     ]
     for make, words in cases:
         with pytest.raises(rd.RobodynError, match=words):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robodyn.api.dynamics import Dynamics
+from robodyn.compile.c.code import require_identifier, require_unreserved
 from robodyn.core.contacts.kinds import Contact
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, one_of, real_array, within_memory
@@ -88,7 +89,7 @@ class WholeBodyControl:
         tasks: a list of `Tracking`, or one.
         feet: a list of `Contact` of a `Sphere` on a link with a `Plane` of the world. The point of the sphere that is
             nearest to the plane stands. A list of none is a robot in the air, or one with a fixed base.
-        limits: "effort" or ("effort",) for |tau| <= `model.effort_limit`, () or None for none.
+        limits: "effort" or ("effort",) for |tau| <= `model.effort_limit`, where joints have one; () or None for none.
 
     Raises:
         ArgumentError: entries that are no `Tracking` or no `Contact`, links that the model lacks, other limits.
@@ -101,7 +102,7 @@ class WholeBodyControl:
         dyn: Dynamics,
         tasks: Sequence[Tracking] | Tracking,
         feet: Sequence[Contact] = (),
-        limits: str | Sequence[str] | None = (),
+        limits: str | Sequence[str] | None = ("effort",),
     ) -> None:
         if not strict_types.is_a(dyn, Dynamics):
             raise ArgumentError(f"dyn: got {brief(dyn)}; wanted a robodyn.Dynamics")
@@ -187,12 +188,12 @@ class WholeBodyControl:
         and clang compile it with `-fno-strict-aliasing`; a comment in the file says what its arguments are.
 
         Raises:
-            ArgumentError: a name that is no text.
+            ArgumentError: a name that is no C identifier, is a keyword, or that <math.h> declares.
         """
         text = strict_types.text_or_none(name)
         if text is None:
             raise ArgumentError(f"name: got {brief(name)}; wanted a name for the function")
-        controller = self._controller
+        controller, text = self._controller, require_unreserved("name", require_identifier("name", text))
         return c_code(self.model, self._layout, self._constants, controller.robot, controller.tables, text)
 
     # Batches.

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.compile.c.code import Function, c_source, comment, identifier
+from robodyn.compile.c.code import Function, c_source, comment
 from robodyn.compile.loops.blocks import Number
 from robodyn.compile.loops.cuda import Module
 from robodyn.compile.tracing.unrolled import trace
@@ -21,15 +21,14 @@ _NUMBERS_OF_A_LINE = 6
 
 
 def c_code(
-    model: Model, layout: Layout, constants: dict[str, Array], robot: Robot, tables: dict[str, Array], name: str
+    model: Model, layout: Layout, constants: dict[str, Array], robot: Robot, tables: dict[str, Array], prefix: str
 ) -> str:
-    """The text of a C file with one function, `name`.
+    """The text of a C file with one function, named `prefix`.
 
     Args:
         constants: inputs of the terms that are the same for all calls.
         robot: sizes and tolerances; tables: the arrays that it points to, by their names.
     """  # fmt: skip
-    prefix = identifier(name)
     program = trace(model, terms_task(model, layout))
     terms = Function(f"{prefix}_terms", program, ["Dynamics, feet and tasks in a state."])
     sizes = {"NQ": model.nq, "NV": model.nv, "TARGETS": layout.targets, "FEET": len(layout.feet)}
