@@ -36,8 +36,8 @@ _MATH = frozenset(
         r"\w+",
         "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs fdim floor "
         "fma fmax fmin fmod frexp gamma hypot ilogb j0 j1 jn ldexp lgamma llrint llround log log10 log1p log2 logb "
-        "lrint lround modf nan nearbyint nextafter nexttoward pow remainder remquo rint round scalbln scalbn sin sincos "
-        "sinh sqrt tan tanh tgamma trunc y0 y1 yn",
+        "lrint lround modf nan nearbyint nextafter nexttoward pow remainder remquo rint round scalbln scalbn sin "
+        "sincos sinh sqrt tan tanh tgamma trunc y0 y1 yn",
     )
 )
 """Functions of <math.h>, which also exist with the suffixes f and l."""
