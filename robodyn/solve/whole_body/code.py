@@ -41,6 +41,8 @@ from robodyn.solve.quadratic.factors import (
     LEFT_OUT,
     Work,
     add,
+    close,
+    padded,
     place_arrays,
     product,
     root,
@@ -48,7 +50,7 @@ from robodyn.solve.quadratic.factors import (
     types,
 )
 from robodyn.solve.quadratic.factors import workspace_bytes as of_quadratic
-from robodyn.solve.whole_body.elimination import AGREES, Robot, State, descend, eliminate, padded, products
+from robodyn.solve.whole_body.elimination import AGREES, Robot, State, descend, eliminate, products
 
 _CONSTANT = 1e-26
 """Square of a reduced row, relative to the whole one, below which its value does not depend on u."""
@@ -110,7 +112,7 @@ def bound(state: Array[State], work: Array[Work], k: Word, lower: Scalar, upper:
         part = vectors[v] * mask[v]
         sums = fma(part, part, sums)
     squared = total(sums)
-    work.status[at], work.norm[at] = FREE, spread(Scalar, 1.0)
+    work.status[at], work.norm[at] = spread(Scalar, FREE), spread(Scalar, 1.0)
     work.lower[at], work.upper[at] = lower - value, upper - value
     if squared > _CONSTANT * whole:
         norm = root(squared)
@@ -123,7 +125,8 @@ def bound(state: Array[State], work: Array[Work], k: Word, lower: Scalar, upper:
         clear(row, 8 * state.line)
         most = AGREES * (chosen(value < 0.0, -value, value) + 1.0)
         held = chosen(lower - value > most, 0, chosen(value - upper > most, 0, 1))
-        work.status[at], work.lower[at], work.upper[at] = LEFT_OUT, -_INFINITY, spread(Scalar, _INFINITY)
+        work.status[at] = spread(Scalar, LEFT_OUT)
+        work.lower[at], work.upper[at] = spread(Scalar, -_INFINITY), spread(Scalar, _INFINITY)
     return held
 
 
@@ -134,8 +137,6 @@ def inequalities(robot: Array[Robot], state: Array[State], work: Array[Work], te
     clear(state.mask, 8 * line)
     for i in range(state.free):
         state.mask[i] = spread(Scalar, 1.0)
-        work.lower[i], work.upper[i], work.norm[i] = -_INFINITY, spread(Scalar, _INFINITY), spread(Scalar, 1.0)
-        work.status[i] = LEFT_OUT
     k, every = 0, state.products
     products(every, terms + robot.at_W, robot.line_W, 1, nv, Z, robot.unknowns, line)
     for foot in range(robot.feet):
@@ -165,8 +166,7 @@ def inequalities(robot: Array[Robot], state: Array[State], work: Array[Work], te
             fits = bound(state, work, k, -limit - bias, limit - bias, whole)
             held = min(held, fits)
             k = k + 1
-    work.m = k
-    work.bounds = work.n + k
+    close(work, k)
     return held
 
 
@@ -176,7 +176,7 @@ def programme(robot: Array[Robot], state: Array[State], work: Array[Work], terms
     n, line, end = state.free, state.line, state.line // lanes_of(Vector)
     work.slack, work.loose, work.independent, work.scale = robot.slack, robot.loose, robot.independent, robot.scale
     work.n, work.m, work.padded, work.most, work.count = n, 4 * robot.feet + robot.nv, line, robot.most, 0
-    work.bounds, work.rows = work.n + work.m, robot.rows[level] + robot.unknowns
+    work.first, work.rows = work.n, robot.rows[level] + robot.unknowns
     place_arrays(work, state.quadratic)
     least_squares(robot, state, work, terms, level)
     held, outcome = inequalities(robot, state, work, terms), INFEASIBLE
@@ -380,4 +380,4 @@ def workspace_bytes(robot: Any, rows: int, width: int) -> int:
     line, wide = whole(n + 1), whole(max(robot.equations, most))
     numbers = n * max(wide, line) + 2 * n * line + 2 * (n + 1) * whole(n + 1) + 3 * wide + 6 * line
     numbers += whole(n + most) + robot.nv * line
-    return int(8 * numbers) + of_quadratic(n, 4 * robot.feet + robot.nv, rows + n, line)
+    return int(8 * numbers) + of_quadratic(n, 4 * robot.feet + robot.nv, rows + n, line, width)

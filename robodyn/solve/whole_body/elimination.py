@@ -24,7 +24,7 @@ from robodyn.compile.loops.language import (
     spread,
     switch,
 )
-from robodyn.solve.quadratic.factors import Work, accumulate, add, root
+from robodyn.solve.quadratic.factors import Work, accumulate, add, padded, root
 
 _DEPENDENT = 1e-16
 """Square of what reflections leave of an equation, relative to its own, below which it depends on those before."""
@@ -217,12 +217,6 @@ def complete(state: Array[State], to: Array[Scalar], n: Word, line: Word) -> Non
             0,
             line // lanes_of(Vector),
         )
-
-
-def padded(count: Word) -> Word:
-    """The least multiple of the vectors' width that is not below."""
-    width = lanes_of(Vector)
-    return (count + width - 1) // width * width
 
 
 @routine
