@@ -311,9 +311,8 @@ def enforce(work: Array[Work], p: Word, steps: Word) -> Word:
 
 
 @routine
-def solve(work: Array[Work], squares: Static[bool]) -> Word:
-    """Solve one programme; returns what became of it. The number of steps is left in `most`."""
-    factorise(work, squares=squares)
+def solve(work: Array[Work]) -> Word:
+    """Solve one programme whose H is factorised; returns what became of it. The number of steps is left in `most`."""
     turn(work)
     if product(work.x, work.x, 0, work.padded // lanes_of(Vector)) <= _HUGE:
         outcome, steps, fixed = SOLVED, 0, 0
@@ -437,4 +436,5 @@ def kernel(table: Array[Argument], first: Word, last: Word, workspace: Address, 
             for k in range(n):
                 read_row(work.H + k * padded, given + k * n, n)
             read_row(work.g, vector, n)
-        write_results(work, table + (bounds + 3), row, solve(work, squares=squares))
+        factorise(work, squares=squares)
+        write_results(work, table + (bounds + 3), row, solve(work))

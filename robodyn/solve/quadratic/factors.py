@@ -105,6 +105,21 @@ def workspace_bytes(n: int, m: int, rows: int, padded: int, width: int) -> int:
     return 8 * (numbers + 2 * wide * (padded + 1) + len(_BOUNDS) * (padded + wide))
 
 
+def columns() -> Static[int]:
+    """Numbers of a row in a vector: 1 if each number is a vector, with an element for each of several states."""
+    return size_of(Vector) // size_of(Scalar)
+
+
+def vectors_of(count: Word) -> Word:
+    """Vectors that hold so many numbers of a row."""
+    return (count + columns() - 1) // columns()
+
+
+def numbers(of: Array[Scalar]) -> Array[Scalar]:
+    """An array of a structure, of vectors if numbers are vectors."""
+    return array(Scalar, of)
+
+
 def padded(count: Word) -> Word:
     """The least multiple of the vectors' width that is not below."""
     width = lanes_of(Vector)
@@ -133,18 +148,22 @@ def place_arrays(work: Array[Work], workspace: Address) -> None:
 @routine
 def close(work: Array[Work], m: Word) -> None:
     """Let C have m rows. Those behind them in the last vector never act."""
-    n, line, wide = work.n, work.padded, padded(m)
+    n, line, wide, bits = work.n, work.padded, padded(m), size_of(Scalar)
+    lower, upper, status = numbers(work.lower), numbers(work.upper), numbers(work.status)
     work.m, work.wide, work.bounds = m, wide, n + m
     for k in range(n + m, n + wide):
-        work.lower[k], work.upper[k], work.status[k] = -math.inf, spread(Scalar, math.inf), spread(Scalar, LEFT_OUT)
-    clear(work.C + m * line, 8 * (wide - m) * line)
+        lower[k], upper[k] = spread(Scalar, -math.inf), spread(Scalar, math.inf)
+        status[k] = spread(Scalar, LEFT_OUT)
+    clear(numbers(work.C) + m * line, bits * (wide - m) * line)
 
 
 # Rows.
 
 
 def total(vector: Vector) -> Scalar:
-    """The sum of a vector's elements."""
+    """The sum of a vector's elements, of one state."""
+    if columns() == 1:
+        return vector
     width = lanes_of(Vector)
     while width > 2:
         width = width // 2
@@ -257,21 +276,23 @@ def read_squares(
 @routine
 def factorise(work: Array[Work], squares: Static[bool]) -> None:
     """H becomes U, row by row, U'y = g, and x = -U^-1 y."""
-    n, padded, width = work.n, work.padded, lanes_of(Vector)
-    H, g, x, y, inverse, end = work.H, work.g, work.x, work.z, work.inverse, padded // width
+    n, line = work.n, work.padded
+    H, g, x = numbers(work.H), numbers(work.g), numbers(work.x)
+    y, inverse = numbers(work.z), numbers(work.inverse)
+    width, end = columns(), vectors_of(n)
     if squares:
         for k in range(n):
             A = work.A
-            accumulate(H + k * padded, A + k, padded, A, work.rows, padded, k // width, end, minus=False)
+            accumulate(H + k * line, A + k, line, A, work.rows, line, k // width, end, minus=False)
     largest = spread(Scalar, 0.0)
     for k in range(n):
-        largest = chosen(H[k * padded + k] > largest, H[k * padded + k], largest)
+        largest = chosen(H[k * line + k] > largest, H[k * line + k], largest)
+    least = chosen(largest > 0.0, largest * _LEAST_PIVOT, spread(Scalar, 1.0))
     for k in range(n):
-        row, begin = H + k * padded, k // width
-        accumulate(row, H + k, padded, H, k, padded, begin, end, minus=True)
+        row, begin = H + k * line, k // width
+        accumulate(row, H + k, line, H, k, line, begin, end, minus=True)
         pivot = row[k]
-        if pivot <= _LEAST_PIVOT * largest:  # NaN stays
-            pivot = chosen(largest > 0.0, _LEAST_PIVOT * largest, spread(Scalar, 1.0))
+        pivot = chosen(pivot <= largest * _LEAST_PIVOT, least, pivot)  # NaN stays
         one = 1.0 / root(pivot)
         inverse[k], y[k] = one, g[k] * one
         vectors, share = array(Vector, row), spread(Vector, one)
@@ -279,9 +300,9 @@ def factorise(work: Array[Work], squares: Static[bool]) -> None:
             vectors[v] = vectors[v] * share
         # Entries left of the diagonal are no part of U. Nothing reads them, as they are multiplied with zeros alone.
         add(g, -y[k], row, begin, end)
-    clear(x, 8 * padded)
+    clear(x, size_of(Scalar) * line)
     for back in reversed(range(n)):
-        rest = product(H + back * padded, x, back // width, end)
+        rest = product(H + back * line, x, back // width, end)
         x[back] = -(y[back] + rest) * inverse[back]
 
 

@@ -211,7 +211,9 @@ class WholeBodyControl:
             some = {name: each[rows] for name, each in arrays.items() if name != "on"}
             some |= {name: np.broadcast_to(each, (count, *each.shape)) for name, each in self._constants.items()}
             engine.compose(self._task, some, {"terms": terms[:count]})
-            table = self._controller.table([terms, arrays["on"][rows], *(each[rows] for each in results)])
+            own = terms[:count], arrays["on"][rows]
+            reduced = self._controller.reduced(own)
+            table = self._controller.table([*own, *(each[rows] for each in results)], reduced)
             self._controller.run(table, count)
         tau, qdd, f, ends, residuals = results
         tau, qdd, f = (each.astype(self.dtype, copy=False) for each in (tau, qdd, f))
