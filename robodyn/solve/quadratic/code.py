@@ -74,6 +74,7 @@ from robodyn.solve.quadratic.factors import (
     rotate,
     row_of,
     types,
+    zero,
 )
 
 SOLVED, INFEASIBLE, UNFINISHED, INVALID = range(4)
@@ -159,7 +160,7 @@ def worst_bound(work: Array[Work], size: Scalar) -> Word:
             bound = chosen(below > above, work.lower[k], work.upper[k])
             if violated > worst and violated > work.slack * rounding(bound, size):
                 worst, at = violated, k
-    clear(work.values, 8 * work.wide)
+    zero(work.values, end)
     accumulate(work.values, work.x, 1, work.across, n, work.wide, 0, end, minus=False)
     values, lower, upper = array(Vector, work.values), array(Vector, work.lower + n), array(Vector, work.upper + n)
     status, excess = array(Vector, work.status + n), array(Vector, work.excess)
@@ -192,7 +193,7 @@ def add_active(work: Array[Work], p: Word, side: Word, u: Scalar, squared: Scala
         if d[k] != 0.0:
             add(J + k * padded, share * d[k], z, 0, end)
     column = R + q * padded
-    clear(column, 8 * padded)
+    zero(column, end)
     for k in range(q):
         column[k] = d[k]
     column[q] = -signed
@@ -237,7 +238,7 @@ def directions(work: Array[Work], p: Word, side: Word) -> Scalar:
             d[k] = sign * J[k * padded + p]
         else:
             d[k] = sign * product(J + k * padded, work.C + (p - n) * padded, 0, end)
-    clear(z, 8 * padded)
+    zero(z, end)
     squared, taken = spread(Scalar, 0.0), spread(Scalar, 0.0)
     for k in range(q, n):
         squared = squared + d[k] * d[k]
@@ -257,7 +258,7 @@ def directions(work: Array[Work], p: Word, side: Word) -> Scalar:
 def correct(work: Array[Work]) -> None:
     """Move x onto the active bounds, by what rounding in the steps before has left: x -= J_1 R^-T v."""
     padded, width = work.padded, lanes_of(Vector)
-    clear(work.r, 8 * padded)
+    zero(work.r, padded // width)
     for c in range(work.count):
         k, column = work.active[c], work.R + c * padded
         off = chosen(work.side[c] > 0, value_of(work, k) - work.lower[k], work.upper[k] - value_of(work, k))

@@ -105,14 +105,11 @@ def workspace_bytes(n: int, m: int, rows: int, padded: int, width: int) -> int:
     return 8 * (numbers + 2 * wide * (padded + 1) + len(_BOUNDS) * (padded + wide))
 
 
-def columns() -> Static[int]:
-    """Numbers of a row in a vector: 1 if each number is a vector, with an element for each of several states."""
-    return size_of(Vector) // size_of(Scalar)
-
-
 def vectors_of(count: Word) -> Word:
-    """Vectors that hold so many numbers of a row."""
-    return (count + columns() - 1) // columns()
+    """Vectors that hold so many numbers of a row: one for each if numbers are vectors themselves, with an element for
+    each of several states."""
+    width = lanes_of(Vector) // lanes_of(Scalar)
+    return (count + width - 1) // width
 
 
 def numbers(of: Array[Scalar]) -> Array[Scalar]:
@@ -135,13 +132,14 @@ def place_arrays(work: Array[Work], workspace: Address) -> None:
     at = at + 3 * n * line
     work.x, work.g, work.d, work.z, work.r = at, at + line, at + 2 * line, at + 3 * line, at + 4 * line
     work.inverse, work.u, work.A = at + 5 * line, at + 6 * line, at + 7 * line
-    work.C = work.A + work.rows * line
-    work.across = work.C + wide * line
-    work.values, work.excess = work.across + line * wide, work.across + (line + 1) * wide
-    at = work.values + (2 * wide + line - n)
+    at = at + (7 + work.rows) * line
+    work.C, work.across = at, at + wide * line
+    at = at + 2 * wide * line
+    work.values, work.excess = at, at + wide
+    at = at + (2 * wide + line - n)
     work.lower, work.upper = at, at + (line + wide)
     work.norm, work.status = at + 2 * (line + wide), at + 3 * (line + wide)
-    words = array(Word, work.lower + (4 * (line + wide) - (line - n)))
+    words = array(Word, at + (4 * (line + wide) - (line - n)))
     work.active, work.side = words, words + line
 
 
@@ -162,8 +160,8 @@ def close(work: Array[Work], m: Word) -> None:
 
 def total(vector: Vector) -> Scalar:
     """The sum of a vector's elements, of one state."""
-    if columns() == 1:
-        return vector
+    if lanes_of(Scalar) > 1:
+        return vector  # type: ignore[return-value]
     width = lanes_of(Vector)
     while width > 2:
         width = width // 2
@@ -231,6 +229,13 @@ def accumulate(
         v += TILE
 
 
+def zero(to: Array[Scalar], end: Word) -> None:
+    """Set `end` vectors to zero: quicker than `clear` for few."""
+    vectors = array(Vector, to)
+    for v in range(end):
+        vectors[v] = spread(Vector, 0.0)
+
+
 def rotate(a: Array[Scalar], b: Array[Scalar], c: Scalar, s: Scalar, end: Word) -> None:
     """a, b = c a + s b, c b - s a."""
     one, other, cosine, sine = array(Vector, a), array(Vector, b), spread(Vector, c), spread(Vector, s)
@@ -279,7 +284,7 @@ def factorise(work: Array[Work], squares: Static[bool]) -> None:
     n, line = work.n, work.padded
     H, g, x = numbers(work.H), numbers(work.g), numbers(work.x)
     y, inverse = numbers(work.z), numbers(work.inverse)
-    width, end = columns(), vectors_of(n)
+    width, end = lanes_of(Vector) // lanes_of(Scalar), vectors_of(n)
     if squares:
         for k in range(n):
             A = work.A

@@ -2,7 +2,9 @@
 
     void kernel(ptr table, i64 first, i64 last, ptr workspace)
 
-Equations are eliminated (`robodyn.solve.whole_body.elimination`): x = p + Z u fulfils them for all u.
+Equations are eliminated (`robodyn.solve.whole_body.elimination`): x = p + Z u fulfils them for all u. For batches this
+and the minimum without bounds are found for several states at once, one in each element of a vector (`several`), by the
+same text: there a number is a vector, and a row has one number in a vector.
 
 For every priority, the highest first, the dual active set of `robodyn.solve.quadratic` finds the u that fulfils the
 tasks of this priority best. Then their values are equations, and the same elimination gives the Z of the next one.
@@ -22,13 +24,17 @@ from robodyn.compile.loops.language import (
     NULL,
     Address,
     Array,
+    Flag,
+    Loose,
     Scalar,
     Vector,
     Word,
     address,
     array,
+    call,
     chosen,
     clear,
+    copy,
     fma,
     lanes_of,
     local,
@@ -46,7 +52,6 @@ from robodyn.solve.quadratic.factors import (
     Work,
     add,
     close,
-    columns,
     factorise,
     numbers,
     padded,
@@ -56,21 +61,23 @@ from robodyn.solve.quadratic.factors import (
     total,
     types,
     vectors_of,
+    zero,
 )
 from robodyn.solve.quadratic.factors import workspace_bytes as of_quadratic
 from robodyn.solve.whole_body.elimination import (
     AGREES,
     Robot,
     State,
+    breaks,
     complete,
     descend,
     equations,
-    everywhere,
+    is_zero,
     products,
 )
 
 HEAD = 8
-"""Words before the numbers that `reduction` leaves of a state: 1 if they are there, `free`, `line`, rows of C."""
+"""Words before what is left of a state without its equations: `free`, `line`, and rows of C."""
 _CONSTANT = 1e-26
 """Square of a reduced row, relative to the whole one, below which its value does not depend on u."""
 _HUGE, _NAN, _INFINITY = 1e300, math.nan, math.inf
@@ -79,17 +86,17 @@ RESIDUALS = ("stationarity", "dynamics", "contacts", "violation")
 
 
 def lanes(target: Target) -> dict[str, Any]:
-    """Types in the module of `reduction`: a number is a vector, with an element for each of several states."""
+    """Types in the module of `several`: a number is a vector, with an element for each of several states."""
     kinds = types_of(VectorType.of(np.dtype(np.float64), target))
     return {**kinds, "Scalar": kinds["Vector"]}
 
 
-def module_text(target: Target, several: bool) -> str:
-    """The module for a target: `kernel`, or `reduction` of several states at once."""
-    kinds = lanes(target) if several else types(np.dtype(np.float64), target)
-    exported: Any = reduction if several else kernel
+def module_text(target: Target, at_once: bool) -> str:
+    """The module for a target: `kernel`, or `several`."""
+    kinds = lanes(target) if at_once else types(np.dtype(np.float64), target)
+    exported: Any = several if at_once else kernel
     return printed_module(
-        ("whole body", target, several), kinds, lambda module: module.export(exported, "kernel"), attributes(target)
+        ("whole body", target, at_once), kinds, lambda module: module.export(exported, "kernel"), attributes(target)
     )
 
 
@@ -104,7 +111,7 @@ def task_rows(robot: Array[Robot], state: Array[State], work: Array[Work], terms
     for k in range(level):
         begin = begin + robot.rows[k]
     rows, nv = robot.rows[level], robot.nv
-    products(A, terms + robot.at_A + begin * robot.line_A, robot.line_A, 1, rows, Z, nv, line, end)
+    products(A, terms + robot.at_A + begin * robot.line_A, robot.line_A, 1, rows, Z, nv, line, end, upper=False)
     for k in range(rows):
         row = A + k * line
         values[k] = row[n] - terms[robot.at_a + begin + k]
@@ -126,11 +133,14 @@ def least_squares(state: Array[State], work: Array[Work]) -> None:
     """H = A'A, g, and the minimum without bounds."""
     n, line, end = state.free, state.line, vectors_of(state.free + 1)
     A, g, H, own = numbers(work.A), numbers(work.g), numbers(work.H), numbers(state.g)
-    products(g, numbers(state.values), 0, 1, 1, A, work.rows, line, end)
-    products(H, A, 1, line, n, A, work.rows, line, end)
+    products(g, numbers(state.values), 0, 1, 1, A, work.rows, line, end, upper=False)
+    products(H, A, 1, line, n, A, work.rows, line, end, upper=True)
     for v in range(end):
         array(Vector, own)[v] = array(Vector, g)[v]
     factorise(work, squares=False)
+    for k in range(n):
+        for i in range(k // lanes_of(Vector) * lanes_of(Vector), k):  # no part of U
+            H[k * line + i] = spread(Scalar, 0.0)
 
 
 @routine
@@ -154,7 +164,7 @@ def bound(state: Array[State], work: Array[Work], k: Word, lower: Scalar, upper:
     numbers(work.upper)[at] = chosen(varies, -(high * share), spread(Scalar, _INFINITY))
     most = (chosen(value < 0.0, -value, value) + 1.0) * AGREES
     lack = chosen(varies, none, chosen(low > high, low, high))
-    return 1 if everywhere(lack <= most) else 0
+    return 0 if breaks(lack, most) else 1
 
 
 @routine
@@ -166,9 +176,13 @@ def inequalities(robot: Array[Robot], state: Array[State], work: Array[Work], te
     for i in range(state.free):
         mask[i] = spread(Scalar, 1.0)
     k, every = 0, numbers(state.products)
-    products(every, terms + robot.at_W, robot.line_W, 1, nv, Z, robot.unknowns, line, end)
+    free = 0  # without limits, the base among them
+    while free < nv and robot.limit[free] >= _HUGE:
+        free = free + 1
+    W = terms + robot.at_W + free * robot.line_W
+    products(every + free * line, W, robot.line_W, 1, nv - free, Z, robot.unknowns, line, end, upper=False)
     for foot in range(robot.feet):
-        if not everywhere(on[3 * foot] == 0.0):
+        if not is_zero(on[3 * foot]):
             normal = Z + (nv + 3 * foot) * line
             one, other = normal + line, normal + 2 * line
             mu, nu = spread(Scalar, robot.friction[2 * foot]), spread(Scalar, robot.friction[2 * foot + 1])
@@ -189,7 +203,7 @@ def inequalities(robot: Array[Robot], state: Array[State], work: Array[Work], te
             given, row = array(Vector, every + i * line), array(Vector, C + k * line)
             for v in range(end):
                 row[v] = given[v]
-            for v in range(end, line // columns()):
+            for v in range(end, vectors_of(line)):
                 row[v] = spread(Vector, 0.0)
             whole = product(W, W, 0, vectors_of(robot.unknowns))
             most = spread(Scalar, limit)
@@ -221,9 +235,9 @@ def programme(robot: Array[Robot], state: Array[State], work: Array[Work], terms
 def solution(robot: Array[Robot], state: Array[State], work: Array[Work]) -> Word:
     """Solve for one priority: x becomes p + Z u; returns what became of it."""
     n, line, end = state.free, state.line, vectors_of(state.line)
-    clear(work.u, 8 * line)
-    clear(work.r, 8 * line)
-    clear(work.z, 8 * line)
+    zero(work.u, end)
+    zero(work.r, end)
+    zero(work.z, end)
     outcome = solve(work)
     if outcome == SOLVED:
         work.x[n] = spread(Scalar, 1.0)
@@ -238,65 +252,85 @@ def solution(robot: Array[Robot], state: Array[State], work: Array[Work]) -> Wor
 
 def rows_of_bounds(robot: Array[Robot]) -> Word:
     """The most rows of C."""
-    return 4 * robot.feet + robot.nv
+    rows: Word = 4 * robot.feet + robot.nv
+    return rows
 
 
 def most_reduced(robot: Array[Robot]) -> Word:
     """The most numbers of `place_reduced`."""
     line, wide = padded(robot.unknowns + 1), padded(rows_of_bounds(robot))
-    return (2 * robot.unknowns + wide + 3) * line + 3 * wide
+    count: Word = (2 * robot.unknowns + wide + 3) * line + 3 * wide
+    return count
 
 
 @routine
-def place_reduced(robot: Array[Robot], state: Array[State], work: Array[Work], at: Array[Scalar]) -> Word:
-    """Give what is left of a state, without its equations, memory one after another; returns how many numbers it is."""
+def place_reduced(robot: Array[Robot], state: Array[State], work: Array[Work], at: Array[Scalar]) -> None:
+    """Give what is left of a state, without its equations, memory one after another."""
     n, line, wide = state.free, state.line, padded(rows_of_bounds(robot))
     state.Z, work.H = at, at + robot.unknowns * line
-    work.C = at + (robot.unknowns + n) * line
-    at = at + (robot.unknowns + n + wide) * line
+    at = at + (robot.unknowns + n) * line
     work.x, state.g, work.inverse = at, at + line, at + 2 * line
     at = at + (3 * line - n)
     work.lower, work.upper, work.status = at, at + wide, at + 2 * wide
-    return (robot.unknowns + n + wide + 3) * line + 3 * wide
+    work.C = at + (n + 3 * wide)
+
+
+def count_reduced(robot: Array[Robot], work: Array[Work]) -> Word:
+    """Numbers of `place_reduced`."""
+    count: Word = (robot.unknowns + work.n + work.wide + 3) * work.padded + 3 * padded(rows_of_bounds(robot))
+    return count
 
 
 @routine
-def reduction(table: Array[Argument], first: Word, last: Word, workspace: Address) -> None:
-    """Eliminate the equations of several states at once, and find the minima of the first priority without bounds.
+def reduce(
+    robot: Array[Robot], state: Array[State], work: Array[Work], terms: Array[Scalar], reduced: Array[Scalar]
+) -> Flag:
+    """Eliminate the equations of several states, and find the minima of the first priority without bounds. False where
+    states differ in which equations depend on others, or where one may have no solution."""
+    done = not breaks(terms[robot.at_sound], spread(Scalar, _HUGE))
+    if done:
+        done = equations(robot, state, terms) > 0
+    if done:
+        place_programme(robot, state, work, 0)
+        place_reduced(robot, state, work, reduced)
+        complete(state, numbers(state.Z), robot.unknowns, state.line)
+        done = programme(robot, state, work, terms, 0) > 0
+    return done
 
-    Entries of the table: terms; which feet stand; for each state numbers for `kernel`, of which the first is 1 if they
-    are there: where states differ in which equations depend on others, or where one has no solution, `kernel` begins
-    anew; the robot.
-    """
-    robot, state, work, width = array(Robot, table[3].data), local(State, 1), local(Work, 1), lanes_of(Vector)
+
+@routine
+def several(table: Array[Argument], first: Word, last: Word, workspace: Address) -> None:
+    """What `kernel` does, with the same table, and behind it the address of `kernel`: it gets what `reduce` has left of
+    several states, or begins anew."""
+    robot, state, work, width = array(Robot, table[7].data), local(State, 1), local(Work, 1), lanes_of(Vector)
+    own, alone, row = local(Argument, 9), table[9].data, first
+    copy(own, table, 9 * size_of(Argument))
     terms, size = array(Scalar, workspace), robot.at_sound + robot.line_sound
-    reduced, row = terms + size, first
-    place_state(robot, state, address(reduced + most_reduced(robot)))
-    while row + width <= last:
-        stage_in(table[0].data, table[0].stride, row, last - 1, terms, size, width)
-        on = numbers(state.on)
-        stage_in(table[1].data, table[1].stride, row, last - 1, numbers(state.size), robot.feet, width)
-        for k in range(padded(robot.equations)):
-            on[k] = spread(Scalar, 1.0)
-        for k in range(robot.feet):
-            for c in range(3):
-                on[3 * k + c] = numbers(state.size)[k]
-        done = everywhere(terms[robot.at_sound] <= _HUGE)
-        if done:
-            done = equations(robot, state, terms) > 0
-        if done:
-            place_programme(robot, state, work, 0)
-            count = place_reduced(robot, state, work, reduced)
-            complete(state, numbers(state.Z), robot.unknowns, state.line)
-            done = programme(robot, state, work, terms, 0) > 0
-            if done:
-                stage_out(table[2].data + 8 * HEAD, table[2].stride, row, last - 1, reduced, None, count, width)
-        for k in range(width):
-            head = array(Word, table[2].data + (row + k) * table[2].stride)
-            head[0], head[1], head[2], head[3] = chosen(done, 1, 0), state.free, state.line, work.m
-        row += width
-    for alone in range(row, last):
-        array(Word, table[2].data + alone * table[2].stride)[0] = 0
+    reduced, most = terms + size, most_reduced(robot)
+    heads, stride = address(reduced + most), 8 * (HEAD + most)
+    place_state(robot, state, heads + width * stride)
+    behind = state.end
+    on, flags = numbers(state.on), numbers(state.size)
+    while row < last:
+        count = min(last - row, width)
+        own[8].data, own[8].stride = 0, 0
+        if count == width:
+            stage_in(table[0].data, table[0].stride, row, last - 1, array(Loose, terms), size, width)
+            stage_in(table[1].data, table[1].stride, row, last - 1, array(Loose, flags), robot.feet, width)
+            for k in range(padded(robot.equations)):
+                on[k] = spread(Scalar, 1.0)
+            for k in range(robot.feet):
+                for c in range(3):
+                    on[3 * k + c] = flags[k]
+            if reduce(robot, state, work, terms, reduced):
+                count_of = count_reduced(robot, work)
+                stage_out(heads + 8 * HEAD, stride, 0, width - 1, array(Loose, reduced), None, count_of, width)
+                for k in range(width):
+                    head = array(Word, heads + k * stride)
+                    head[0], head[1], head[2] = state.free, state.line, work.m
+                own[8].data, own[8].stride = heads - row * stride, stride
+        call(None, alone, own, row, row + count, behind)
+        row += count
 
 
 # Results.
@@ -320,18 +354,18 @@ def larger(a: Scalar, b: Scalar) -> Scalar:
 @routine
 def stationarity(state: Array[State], work: Array[Work]) -> Scalar:
     """The largest entry of the gradient less the rows that push, relative to that of the gradient at p."""
-    end = state.line // lanes_of(Vector)
+    n, line, end = state.free, state.line, vectors_of(state.line)
     gradient, given = work.z, state.g
     for v in range(end):
         array(Vector, gradient)[v] = array(Vector, given)[v]
-    for k in range(work.rows):
-        row = work.A + k * state.line
-        add(gradient, product(row, work.x, 0, end), row, 0, end)
+    for k in range(n):  # U'U x
+        row, begin = work.H + k * line, k // lanes_of(Vector)
+        add(gradient, product(row, work.x, begin, end), row, begin, end)
     for c in range(work.count):
         at = work.active[c] - work.n
-        add(gradient, chosen(work.side[c] > 0, -work.u[c], work.u[c]), work.C + at * state.line, 0, end)
+        add(gradient, chosen(work.side[c] > 0, -work.u[c], work.u[c]), work.C + at * line, 0, end)
     found, size = spread(Scalar, 0.0), spread(Scalar, 1.0)
-    for i in range(state.free):
+    for i in range(n):
         found, size = larger(found, gradient[i]), larger(size, given[i])
     return found / size
 
@@ -389,17 +423,15 @@ def control(
     residuals: Array[Scalar],
     reduced: Address,
 ) -> Word:
-    """Solve all priorities of a state. `reduced`: what `reduction` has left of it, or 0."""
+    """Solve all priorities of a state. `reduced`: what `reduce` has left of it, or 0."""
     work = local(Work, 1)
     ends[1] = 0
     for k in range(4):
         residuals[k] = spread(Scalar, _NAN)
-    outcome, level, begun = INVALID, 0, False
-    if reduced != NULL:
-        begun = array(Word, reduced)[0] != 0
+    outcome, level, begun, head = INVALID, 0, reduced != NULL, array(Word, reduced)
     if begun:
-        head, outcome = array(Word, reduced), SOLVED
-        state.free, state.line = head[1], head[2]
+        outcome = SOLVED
+        state.free, state.line = head[0], head[1]
     elif terms[robot.at_sound] <= _HUGE:
         outcome = chosen(equations(robot, state, terms) > 0, SOLVED, INFEASIBLE)
         state.Z = array(Scalar, state.own)
@@ -409,9 +441,7 @@ def control(
         place_programme(robot, state, work, level)
         if begun and level == 0:
             place_reduced(robot, state, work, array(Scalar, reduced) + HEAD)
-            work.m, work.wide = array(Word, reduced)[3], padded(array(Word, reduced)[3])
-            work.bounds = work.n + work.m
-            task_rows(robot, state, work, terms, level)
+            work.m, work.wide, work.bounds = head[2], padded(head[2]), work.n + head[2]
         else:
             outcome = chosen(programme(robot, state, work, terms, level) > 0, SOLVED, INFEASIBLE)
         if outcome == SOLVED:
@@ -421,6 +451,8 @@ def control(
             if last:
                 residuals[0] = stationarity(state, work)
             else:
+                if begun and level == 0:
+                    task_rows(robot, state, work, terms, level)
                 descend(robot, state, work, level)
         level = level + 1
     return outcome
@@ -431,7 +463,7 @@ def kernel(table: Array[Argument], first: Word, last: Word, workspace: Address) 
     """Torques, accelerations and forces for some rows.
 
     Entries of the table: terms; 1 where a foot stands, three numbers for each, and for every equation of the base; tau,
-    qdd, f, ends, residuals; the robot; what `reduction` has left of each state, or nothing.
+    qdd, f, ends, residuals; the robot; what `reduce` has left of each state, or nothing.
     """
     robot, state = array(Robot, table[7].data), local(State, 1)
     place_state(robot, state, workspace)
@@ -493,12 +525,15 @@ def place_state(robot: Array[Robot], state: Array[State], workspace: Address) ->
     at = at + (n + 1) * padded(n + 1)
     state.counts = array(Word, at)
     at = at + line
-    state.quadratic = address(at)
+    state.quadratic, work = address(at), local(Work, 1)
+    work.n, work.m, work.padded, work.rows = n, rows_of_bounds(robot), line, most - robot.nv + n
+    place_arrays(work, state.quadratic)
+    state.end = address(work.side) + 8 * line
 
 
 def numbers_of_state(robot: Any, rows: int, width: int) -> tuple[int, int]:
     """Numbers of scratch memory for a `Robot` whose levels have at most `rows` rows of tasks, and the most numbers that
-    `reduction` leaves. `width`: elements of a vector."""
+    `reduce` leaves, with those before. `width`: elements of a vector."""
     n = robot.unknowns
 
     def whole(count: int) -> int:
@@ -509,4 +544,4 @@ def numbers_of_state(robot: Any, rows: int, width: int) -> tuple[int, int]:
     numbers = n * max(wide, line) + 2 * n * line + 2 * (n + 1) * whole(n + 1) + 3 * wide + 6 * line
     numbers += whole(n + most) + robot.nv * line
     numbers += of_quadratic(n, bounds, rows + n, line, width) // 8
-    return numbers, (2 * n + whole(bounds) + 3) * line + 3 * whole(bounds)
+    return numbers, (2 * n + whole(bounds) + 3) * line + 3 * whole(bounds) + HEAD

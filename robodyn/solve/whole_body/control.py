@@ -27,6 +27,8 @@ from robodyn.solve.whole_body.terms import terms_task
 from robodyn.solve.whole_body.tracking import Tracking, constants_of, feet_of, layout_of, trackings
 
 _ENGINES = ("cpu", "reference")
+
+
 _CHUNK = 1 << 18
 """Numbers of terms that are computed together, so that they stay in the cache."""
 
@@ -211,10 +213,8 @@ class WholeBodyControl:
             some = {name: each[rows] for name, each in arrays.items() if name != "on"}
             some |= {name: np.broadcast_to(each, (count, *each.shape)) for name, each in self._constants.items()}
             engine.compose(self._task, some, {"terms": terms[:count]})
-            own = terms[:count], arrays["on"][rows]
-            reduced = self._controller.reduced(own)
-            table = self._controller.table([*own, *(each[rows] for each in results)], reduced)
-            self._controller.run(table, count)
+            own = [terms, arrays["on"][rows], *(each[rows] for each in results)]
+            self._controller.for_several(count).run(self._controller.table(own), count)
         tau, qdd, f, ends, residuals = results
         tau, qdd, f = (each.astype(self.dtype, copy=False) for each in (tau, qdd, f))
         report = WholeBodyReport(ends.reshape(*leading, 2), residuals.reshape(*leading, len(RESIDUALS)))

@@ -9,7 +9,6 @@ which are few: an equation of a foot moves its leg and the base alone.
 from __future__ import annotations
 
 import ctypes
-from typing import Any
 
 from robodyn.compile.loops.language import (
     Array,
@@ -29,7 +28,7 @@ from robodyn.compile.loops.language import (
     spread,
     switch,
 )
-from robodyn.solve.quadratic.factors import Work, accumulate, add, columns, numbers, padded, root, vectors_of
+from robodyn.solve.quadratic.factors import Work, accumulate, add, numbers, padded, root, vectors_of
 
 _DEPENDENT = 1e-16
 """Square of what reflections leave of an equation, relative to its own, below which it depends on those before."""
@@ -64,7 +63,7 @@ class State(ctypes.Structure):
 
     `line`: numbers of a row of Z, whose column `free` is p. `M` is factorised; reflection k has `counts[k]` entries in
     row k of `entries`, at the indices in row k of `places`, and `scales[k]`. `y`: p in
-    coordinates of Q. `own`: memory for Z, which may also be where another kernel has left it."""
+    coordinates of Q. `own`: memory for Z, which may also be where another kernel has left it; `end`: of the memory."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("free", "line", "pivots")),
@@ -90,6 +89,7 @@ class State(ctypes.Structure):
         *((name, ctypes.POINTER(ctypes.c_int64)) for name in ("places", "counts")),
         ("quadratic", ctypes.c_int64),
         ("own", ctypes.c_int64),
+        ("end", ctypes.c_int64),
     )
 
 
@@ -106,7 +106,7 @@ def reflect(
 ) -> None:
     """M -= v (scale v'M) for vectors of columns from `begin` to before `end`; v has an even number of entries at some
     places."""
-    width, at = columns(), begin
+    width, at = lanes_of(Vector) // lanes_of(Scalar), begin
     while at < end:
         for tile in switch(min(end - at, _SHORT), range(1, _SHORT + 1)):
             rows = array(Vector, M) + at
@@ -138,13 +138,14 @@ def products(
     rows: Word,
     line: Word,
     end: Word,
+    upper: Static[bool],
 ) -> None:
     """`count` rows of sums of the `rows` rows of Z, of `end` vectors: the factor of row i in sum k is
-    factors[k step + i stride]."""
-    width, done = columns(), 0
+    factors[k step + i stride]. `upper`: True leaves out vectors that are left of the diagonal."""
+    width, done = lanes_of(Vector) // lanes_of(Scalar), 0
     while done < count:
         for tall in switch(min(count - done, _TALL), range(1, _TALL + 1)):
-            at = 0
+            at = done // width if upper else 0
             while at < end:
                 for tile in switch(min(end - at, _WIDE), range(1, _WIDE + 1)):
                     sums = [spread(Vector, 0.0) for _ in range(tall * tile)]
@@ -163,16 +164,27 @@ def products(
         done += _TALL
 
 
-def everywhere(test: Static[Any]) -> Flag:
-    """Whether a test of numbers holds, in all states."""
-    return all_of(test) if columns() == 1 and lanes_of(Vector) > 1 else test
+def is_zero(a: Scalar) -> Flag:
+    """Whether a number is zero, in all states."""
+    return all_of(a == 0.0) if lanes_of(Scalar) > 1 else a == 0.0
+
+
+def exceeds(a: Scalar, least: Scalar) -> Flag:
+    """Whether a number is above another, in all states."""
+    return all_of(a > least) if lanes_of(Scalar) > 1 else a > least
+
+
+def breaks(a: Scalar, most: Scalar) -> Flag:
+    """Whether a number is above another, or not below it in one of several states: NaN of a single state does not
+    count."""
+    return not all_of(a <= most) if lanes_of(Scalar) > 1 else a > most
 
 
 @routine
 def reflected(state: Array[State], n: Word, m: Word, line: Word) -> Word:
     """Reflect the columns of M (n, m), whose rows are `line` numbers apart; returns 1 if all equations M'x = right can
     hold, else 0; 0 as well if equations depend on others in some of several states only."""
-    width, end = columns(), vectors_of(m)
+    width, end = lanes_of(Vector) // lanes_of(Scalar), vectors_of(m)
     M, size, y, right = numbers(state.M), numbers(state.size), numbers(state.y), numbers(state.right)
     scales = numbers(state.scales)
     clear(size, size_of(Scalar) * line)
@@ -186,12 +198,12 @@ def reflected(state: Array[State], n: Word, m: Word, line: Word) -> Word:
         left = spread(Scalar, 0.0)
         for i in range(p, n):
             entry = M[i * line + k]
-            if i == p or not everywhere(entry == 0.0):
+            if i == p or not is_zero(entry):
                 entries[count], places[count] = entry, i
                 left = left + entry * entry
                 count = count + 1
         rest, least = right[k], size[k] * _DEPENDENT
-        if everywhere(left > least):
+        if exceeds(left, least):
             first, length = entries[0], root(left)
             signed = chosen(first < 0.0, -length, length)
             entries[0] = first + signed
@@ -206,9 +218,9 @@ def reflected(state: Array[State], n: Word, m: Word, line: Word) -> Word:
             p = p + 1
         else:
             most = (root(size[k]) * farthest + 1.0) * AGREES
-            if not everywhere(left <= least):
+            if breaks(chosen(rest < 0.0, -rest, rest), most):
                 held = 0
-            if not everywhere(chosen(rest < 0.0, -rest, rest) <= most):
+            if lanes_of(Scalar) > 1 and breaks(left, least):
                 held = 0
     state.pivots = p
     return held

@@ -15,7 +15,7 @@ from robodyn.compile.loops.table import Argument
 from robodyn.engines.cpu.table_kernel import TableKernel
 from robodyn.internals.arguments import Array
 from robodyn.solve.quadratic.factors import types
-from robodyn.solve.whole_body.code import HEAD, RESIDUALS, kernel, module_text, numbers_of_state
+from robodyn.solve.whole_body.code import RESIDUALS, kernel, module_text, numbers_of_state
 from robodyn.solve.whole_body.elimination import PLACES, Robot
 from robodyn.solve.whole_body.terms import Layout
 
@@ -23,6 +23,8 @@ MOST_STEPS = 60
 """Most steps of the active set for each priority, besides one for each unknown."""
 _SLACK, _LOOSE, _INDEPENDENT, _SCALE = 1e-10, 1e-6, 1e-18, 1.0
 """Tolerances of the active set, see `robodyn.solve.quadratic.factors.TOLERANCES`."""
+_MOST_NUMBERS = 1 << 18
+"""Scratch memory up to which several states are solved at once: more of it is too far from the processor."""
 _CODE: WeakKeyDictionary[Any, dict[bool, Any]] = WeakKeyDictionary()
 """Loaded code of each engine, of one state and of several at once."""
 
@@ -35,10 +37,6 @@ def aligned(shape: tuple[int, ...]) -> Array:
     return owner[first : first + count].reshape(shape)
 
 
-def _words(arrays: Sequence[Array]) -> list[int]:
-    return [word for array in arrays for word in (array.__array_interface__["data"][0], array.strides[0])]
-
-
 def _code(engine: Any, several: bool) -> Any:
     """Loaded code of an engine."""
     loaded = _CODE.setdefault(engine, {})
@@ -48,28 +46,18 @@ def _code(engine: Any, several: bool) -> Any:
     return loaded[several]
 
 
-class _Reduction(TableKernel):
-    """Elimination of several states at once; see `robodyn.solve.whole_body.code.reduction`.
+class _Several(TableKernel):
+    """Control of several states at once; see `robodyn.solve.whole_body.code.several`.
 
     Args:
-        width: states at once; workspace_bytes: of scratch memory, in numbers; numbers: that it leaves of a state;
-        row_ns: ns for a state.
+        alone: of one state.
+        numbers: of scratch memory.
     """
 
-    def __init__(self, engine: Any, width: int, workspace: int, numbers: int, row_ns: float) -> None:
+    def __init__(self, engine: Any, alone: Controller, numbers: int) -> None:
         super().__init__(engine)
-        self.workspace_bytes, self.row_ns = 8 * workspace, row_ns
-        self._width, self._numbers = width, HEAD + -(-numbers // 8) * 8
+        self.workspace_bytes, self.row_ns = 8 * numbers, alone.row_ns
         self.load(_code(engine, True))
-
-    def of(self, terms: Array, on: Array, robot: int) -> Array | None:
-        """What is left of some states."""
-        if len(terms) < self._width:
-            return None
-        reduced = aligned((len(terms), self._numbers))
-        words = [*_words([terms, on, reduced]), robot, 0]
-        self.run((ctypes.c_int64 * len(words))(*words), len(terms))
-        return reduced
 
 
 class Controller(TableKernel):
@@ -116,17 +104,18 @@ class Controller(TableKernel):
         own, reduced = numbers_of_state(robot, max(layout.rows, default=0), width)
         self.workspace_bytes = 8 * own
         self.row_ns = 1000.0 + layout.unknowns**3 / 4
-        self.reduction = None
+        self._several: _Several | None = None
+        self._width, self._numbers = width, own + width * (own + layout.size + 2 * reduced)
         if self._native:
             self.load(_code(engine, False))
-            if width > 1:
-                self.reduction = _Reduction(
-                    engine, width, width * (own + layout.size + reduced), reduced, self.row_ns / 2
-                )
 
-    def reduced(self, table: Sequence[Array]) -> Array | None:
-        """What `reduction` leaves of some states, from terms and which feet stand; None: it is not for so few."""
-        return None if self.reduction is None else self.reduction.of(*table, ctypes.addressof(self.robot))
+    def for_several(self, states: int) -> TableKernel:
+        """The kernel that is quicker for so many states."""
+        if not self._native or self._width == 1 or states < self._width or self._numbers > _MOST_NUMBERS:
+            return self
+        if self._several is None:
+            self._several = _Several(self._engine, self, self._numbers)
+        return self._several
 
     def results(self, layout: Layout, batch: int) -> list[Array]:
         """Memory for tau, qdd, f, outcomes with steps, and residuals."""
@@ -139,10 +128,10 @@ class Controller(TableKernel):
             np.empty((batch, len(RESIDUALS))),
         ]
 
-    def table(self, arrays: Sequence[Array], reduced: Array | None = None) -> ctypes.Array[ctypes.c_int64]:
-        """The argument table for arrays (B, ...): terms, which feet stand, and results. `reduced`: as of `reduced`."""
-        behind = [] if reduced is None else _words([reduced])
-        words = [*_words(arrays), ctypes.addressof(self.robot), 0, *(behind or (0, 0))]
+    def table(self, arrays: Sequence[Array]) -> ctypes.Array[ctypes.c_int64]:
+        """The argument table for arrays (B, ...): terms, which feet stand, and results."""
+        words = [word for array in arrays for word in (array.__array_interface__["data"][0], array.strides[0])]
+        words += [ctypes.addressof(self.robot), 0, 0, 0, self.address if self._native else 0, 0]
         return (ctypes.c_int64 * len(words))(*words)
 
     def run_as_python(self, table: int, rows: int, scratch: int) -> None:
