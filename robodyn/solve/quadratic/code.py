@@ -148,6 +148,13 @@ def turn(work: Array[Work]) -> None:
                 array(Vector, work.across + (v * width + i) * work.wide)[j] = block[i]
 
 
+def find_values(work: Array[Work]) -> None:
+    """C x."""
+    end = work.wide // lanes_of(Vector)
+    zero(work.values, end)
+    accumulate(work.values, work.x, 1, work.across, work.n, work.wide, 0, end, minus=False)
+
+
 @routine
 def worst_bound(work: Array[Work], size: Scalar) -> Word:
     """The bound without an active side that is violated most; -1 if all hold. `size`: the largest x so far."""
@@ -160,8 +167,7 @@ def worst_bound(work: Array[Work], size: Scalar) -> Word:
             bound = chosen(below > above, work.lower[k], work.upper[k])
             if violated > worst and violated > work.slack * rounding(bound, size):
                 worst, at = violated, k
-    zero(work.values, end)
-    accumulate(work.values, work.x, 1, work.across, n, work.wide, 0, end, minus=False)
+    find_values(work)
     values, lower, upper = array(Vector, work.values), array(Vector, work.lower + n), array(Vector, work.upper + n)
     status, excess = array(Vector, work.status + n), array(Vector, work.excess)
     none, least, slack = spread(Vector, 0.0), spread(Vector, size), spread(Vector, work.slack)
@@ -355,7 +361,7 @@ def solve(work: Array[Work]) -> Word:
 def checked(work: Array[Work], size: Scalar) -> Word:
     """Move x into its bounds by what rounding lacks. Returns whether all bounds hold up to rounding."""
     outcome, n = SOLVED, work.n
-    worst_bound(work, size)  # C x
+    find_values(work)
     for k in range(work.first, work.bounds):
         value, lower, upper = chosen(k < n, work.x[k], work.values[k - n]), work.lower[k], work.upper[k]
         if lower - value > work.loose * rounding(lower, size) or value - upper > work.loose * rounding(upper, size):
