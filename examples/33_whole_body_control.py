@@ -47,7 +47,7 @@ class Trot:
             *(rd.Tracking(rd.PositionTask(foot), *SWING) for foot in FEET),
             rd.Tracking(rd.PostureTask(self.q0, joints), kp=20.0, kd=5.0, weight=1e-2),
         ]
-        self.control = rd.WholeBodyControl(self.dyn, tasks, feet, limits=("effort",))
+        self.control = rd.WholeBodyControl(self.dyn, tasks, feet)
         self.home = self.feet_of(self.q0[None])[0] - self.q0[:3] * [1.0, 1.0, 0.0]
         self.lifted, self.step = np.zeros((ROBOTS, 4, 3)), -1
         self.forces: list[np.ndarray] = []

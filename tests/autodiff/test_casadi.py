@@ -374,7 +374,7 @@ def test_refusals(monkeypatch):
     monkeypatch.setenv("CC", "no-such-compiler")
     assert not robodyn.casadi.has_compiler()
     with pytest.raises(rd.UnavailableError, match="no-such-compiler"):
-        rc.function("gravity_force", way="compiled", name="new")
+        rc.function("gravity_force", way="compiled", name="fresh")
     assert rc.function("forward_dynamics").class_name() == "SXFunction", "auto does without a compiler"
 
 

@@ -273,9 +273,38 @@ def leaves_a_switch(w: Array[Word]) -> Word:
     return w[0]
 
 
+@routine
+def counts(w: Array[Word]) -> Word:
+    w[0] += 1
+    return w[0]
+
+
+@routine
+def between_calls(w: Array[Word]) -> Word:
+    return 1 if 0 < counts(w) < 3 else 0
+
+
+@routine
+def call_among(w: Array[Word]) -> Word:
+    return 1 if counts(w) not in (1, 3) else 0
+
+
+@routine
+def calls_at_ends(w: Array[Word]) -> Word:
+    return 1 if counts(w) < w[1] < 3 + counts(w) else 0
+
+
+@needs_gcc
+def test_calls_at_the_ends_of_comparisons_are_evaluated_once(tmp_path):
+    (calls, _), _ = everywhere(calls_at_ends, [0, 3], tmp_path)
+    assert calls == 2
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
+        (between_calls, "evaluated several times"),
+        (call_among, "evaluated several times"),
         (leaves_a_switch, "loop that is repeated"),
         (test_loops.undefined, "found"),
         (leaves_late, "loop that is repeated"),

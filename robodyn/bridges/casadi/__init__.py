@@ -20,7 +20,7 @@ from robodyn.api.autodiff.functions import STATIC
 from robodyn.api.dynamics import Dynamics
 from robodyn.api.motion.robot import dynamics_of
 from robodyn.api.queries.core import checked_choice, links_of
-from robodyn.compile.c.code import identifier
+from robodyn.compile.c.code import identifier, require_unreserved
 from robodyn.compile.tracing.expression import Graph
 from robodyn.compile.tracing.unrolled import record, unit_quaternions
 from robodyn.core.constraints.resolved import anchored_by_calls
@@ -132,6 +132,7 @@ class CasadiDynamics:
             raise ArgumentError(
                 f"name: got {brief(named)}; wanted letters, digits and single underscores, as in 'arm_fd'"
             )
+        require_unreserved("name", named)
         link, options = self._chosen(question, choices)
         self._require_answer(question, inputs)
         key = query, tuple(sorted(inputs)), chosen, named, link, *options.items()

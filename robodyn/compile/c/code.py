@@ -11,12 +11,36 @@ from collections.abc import Mapping, Sequence
 
 from robodyn.compile.c.body import Body, Dialect
 from robodyn.compile.tracing.program import Program
+from robodyn.internals.errors import ArgumentError
+from robodyn.internals.messages import quoted
 from robodyn.internals.records import dataclass
 from robodyn.internals.tuning import C_PART_OPERATIONS
 
 _SCALARS = {"float64": "double", "float32": "float"}
 _LONGEST_NAME = 40
 _WIDTH = 100
+KEYWORDS = frozenset(
+    re.findall(
+        r"\w+",
+        "alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const const_cast "
+        "constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false "
+        "float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq "
+        "private protected public register reinterpret_cast restrict return short signed sizeof static static_assert "
+        "static_cast struct switch template this thread_local throw true try typedef typeid typename union unsigned "
+        "using virtual void volatile wchar_t while xor xor_eq",
+    )
+)
+"""Keywords of C99 and C++."""
+_MATH = frozenset(
+    re.findall(
+        r"\w+",
+        "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs fdim floor "
+        "fma fmax fmin fmod frexp gamma hypot ilogb j0 j1 jn ldexp lgamma llrint llround log log10 log1p log2 logb "
+        "lrint lround modf nan nearbyint nextafter nexttoward pow remainder remquo rint round scalbln scalbn sin "
+        "sincos sinh sqrt tan tanh tgamma trunc y0 y1 yn",
+    )
+)
+"""Functions of <math.h>, which also exist with the suffixes f and l."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +62,30 @@ def identifier(text: str) -> str:
     if not name[:1].isalpha():
         name = f"robot_{name}"
     return name[:_LONGEST_NAME].strip("_")
+
+
+def require_identifier(argument: str, given: str) -> str:
+    """A name that a user gives, if it is one that `identifier` makes. `argument`: that of the name.
+
+    Raises:
+        ArgumentError: it is none.
+    """
+    if identifier(given) != given:
+        raise ArgumentError(f"{argument}: got {quoted(given)}; wanted a C identifier, such as {identifier(given)}")
+    return given
+
+
+def require_unreserved(argument: str, given: str) -> str:
+    """A name that a user gives to a function, if C lets a function have it.
+
+    Raises:
+        ArgumentError: it is a keyword of C or C++, or declared by <math.h>.
+    """
+    if given in KEYWORDS:
+        raise ArgumentError(f"{argument}: got {quoted(given)}, a keyword of C or C++; wanted another name")
+    if given in _MATH or (given[-1:] in ("f", "l") and given[:-1] in _MATH):
+        raise ArgumentError(f"{argument}: got {quoted(given)}, a function of <math.h>; wanted another name")
+    return given
 
 
 def comment(lines: Sequence[str]) -> str:

@@ -122,6 +122,11 @@ class Expressions(Walk):
         sign, level = ("&&", AND) if conjunction else ("||", OR)
         return Term(f" {sign} ".join(each.at(level + 1) for each in values), I1, level)
 
+    def repeats(self, value: Any) -> None:
+        """Refuse calls, which C would evaluate once for each comparison."""
+        if isinstance(value, Term) and _CALL.search(value.text):
+            self.refuse("a call that several comparisons use is evaluated several times; give its result a name before")
+
     def comparison(self, code: str, left: Any, right: Any) -> Term:
         """Compare two values."""
         (sign, level), kind = SIGNS[code], self._common(left, right)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ast
-import keyword
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from robodyn.compile.c.code import KEYWORDS
 from robodyn.compile.loops.blocks import I32, I64, Number, Pointer
 from robodyn.compile.loops.c_expressions import SIGNS, Expressions
-from robodyn.compile.loops.c_terms import WORDS, Term, c_type
+from robodyn.compile.loops.c_terms import Term, c_type
 from robodyn.compile.loops.gpu import unrolled
 from robodyn.compile.loops.live import live_in
 from robodyn.compile.loops.source import MISSING, Source, type_named
@@ -94,7 +94,7 @@ class Writer(Expressions):
 
     def new(self, name: str) -> str:
         """A new C name for a variable."""
-        name = f"{name}_" if name in WORDS or keyword.iskeyword(name) else name
+        name = f"{name}_" if name in KEYWORDS else name
         self._names[name] += 1
         return name if self._names[name] == 1 else self.new(f"{name}_{self._names[name] - 1}")
 

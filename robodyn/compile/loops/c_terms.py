@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,14 +10,6 @@ from robodyn.compile.loops.language import Operator
 
 ATOM, PREFIX, AND, OR, CHOICE = 15, 14, 5, 4, 3
 _SCALARS = {"i1": "bool", "i8": "signed char", "i32": "int", "i64": "long long", "float": "float", "double": "double"}
-WORDS = frozenset(
-    re.findall(
-        r"\w+",
-        "auto bool case char const default do double enum extern float goto int long register short signed sizeof "
-        "static struct switch template this typedef union unsigned void volatile",
-    )
-)
-"""Keywords of C and C++ that are no keywords of Python."""
 
 
 def c_type(kind: Type | None, read: bool = False) -> str:

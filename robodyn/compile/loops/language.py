@@ -514,8 +514,8 @@ def leading_zeros(value: Word) -> Word:
 
 @primitive
 def chosen(test: Any, a: T, b: T) -> T:
-    """One of two values; both are computed."""
-    return a if test else b
+    """One of two values, or of two elements for each of a vector's; both are computed."""
+    return cast(T, np.where(test, cast(Any, a), cast(Any, b))) if np.ndim(test) else a if test else b
 
 
 def switch(value: Word, numbers: Sequence[int]) -> Iterator[int]:

@@ -327,6 +327,8 @@ class Walk:
         left, tests = self.evaluate(node.left), []
         for op, each in zip(node.ops, node.comparators, strict=True):
             right = self.evaluate(each)
+            if each is not node.comparators[-1]:
+                self.repeats(right)
             one = self.compared(op, left, right)
             if isinstance(one, Unknown):
                 tests.append(one)
@@ -334,6 +336,9 @@ class Walk:
                 return one
             left = right
         return self._joined(True, tests) if tests else True
+
+    def repeats(self, value: Any) -> None:
+        """Several comparisons use the value. Printers whose values are expressions refuse those that act."""
 
     def compared(self, op: ast.cmpop, left: Any, right: Any) -> Any:
         """The result of a comparison."""
@@ -344,6 +349,7 @@ class Walk:
             outside = isinstance(op, ast.NotIn)
             one: ast.cmpop = ast.NotEq() if outside else ast.Eq()
             if unknown:
+                self.repeats(left)
                 return self.all_or_any(outside, [self.compared(one, left, each) for each in right])
             return (left in right) is not outside
         code, function = _COMPARED[op.__class__]

@@ -53,6 +53,7 @@ from robodyn.compile.loops.language import (
 )
 from robodyn.compile.loops.llvm import printed_module
 from robodyn.compile.loops.table import Argument, words_of
+from robodyn.engines.cpu.loops.runtime import transposed
 from robodyn.solve.quadratic.factors import (
     ACTIVE,
     FIXED,
@@ -61,8 +62,10 @@ from robodyn.solve.quadratic.factors import (
     Work,
     accumulate,
     add,
+    close,
     factorise,
     invert,
+    largest_of,
     place_arrays,
     product,
     read_row,
@@ -71,6 +74,7 @@ from robodyn.solve.quadratic.factors import (
     rotate,
     row_of,
     types,
+    zero,
 )
 
 SOLVED, INFEASIBLE, UNFINISHED, INVALID = range(4)
@@ -106,11 +110,11 @@ def value_of(work: Array[Work], k: Word) -> Scalar:
 
 def largest_x(work: Array[Work]) -> Scalar:
     """The largest |x_k|, or the scale of x if that is larger."""
-    found: Scalar = work.scale
-    for k in range(work.n):
-        size = chosen(work.x[k] < 0.0, -work.x[k], work.x[k])
+    x, found = array(Vector, work.x), spread(Vector, work.scale)
+    for v in range(work.padded // lanes_of(Vector)):
+        size = chosen(x[v] < 0.0, -x[v], x[v])
         found = chosen(size > found, size, found)
-    return found
+    return largest_of(found)
 
 
 def larger(a: Scalar, b: Scalar) -> Scalar:
@@ -129,17 +133,53 @@ def rounding(bound: Scalar, size: Scalar) -> Scalar:
 
 
 @routine
+def turn(work: Array[Work]) -> None:
+    """C', from C."""
+    width = lanes_of(Vector)
+    if width == 1:
+        for j in range(work.m):
+            for i in range(work.n):
+                work.across[i * work.wide + j] = work.C[j * work.padded + i]
+        return
+    for j in range(work.wide // width):
+        for v in range(work.padded // width):
+            block = transposed([array(Vector, work.C + (j * width + i) * work.padded)[v] for i in range(width)])
+            for i in range(width):
+                array(Vector, work.across + (v * width + i) * work.wide)[j] = block[i]
+
+
+def find_values(work: Array[Work]) -> None:
+    """C x."""
+    end = work.wide // lanes_of(Vector)
+    zero(work.values, end)
+    accumulate(work.values, work.x, 1, work.across, work.n, work.wide, 0, end, minus=False)
+
+
+@routine
 def worst_bound(work: Array[Work], size: Scalar) -> Word:
     """The bound without an active side that is violated most; -1 if all hold. `size`: the largest x so far."""
-    at, worst = -1, spread(Scalar, 0.0)
-    for k in range(work.bounds):
+    at, worst, n, end = -1, spread(Scalar, 0.0), work.n, work.wide // lanes_of(Vector)
+    for k in range(work.first, n):
         if work.status[k] == FREE:
-            value = value_of(work, k)
+            value = work.x[k]
             below, above = work.lower[k] - value, value - work.upper[k]
             violated = chosen(below > above, below, above)
             bound = chosen(below > above, work.lower[k], work.upper[k])
             if violated > worst and violated > work.slack * rounding(bound, size):
                 worst, at = violated, k
+    find_values(work)
+    values, lower, upper = array(Vector, work.values), array(Vector, work.lower + n), array(Vector, work.upper + n)
+    status, excess = array(Vector, work.status + n), array(Vector, work.excess)
+    none, least, slack = spread(Vector, 0.0), spread(Vector, size), spread(Vector, work.slack)
+    for v in range(end):
+        below, above = lower[v] - values[v], values[v] - upper[v]
+        violated = chosen(below > above, below, above)
+        bound = chosen(below > above, lower[v], upper[v])
+        violated = chosen(violated > slack * (chosen(bound < 0.0, -bound, bound) + least), violated, none)
+        excess[v] = chosen(status[v] < 0.5, violated, none)
+    for k in range(work.m):
+        if work.excess[k] > worst:
+            worst, at = work.excess[k], n + k
     return at
 
 
@@ -159,7 +199,7 @@ def add_active(work: Array[Work], p: Word, side: Word, u: Scalar, squared: Scala
         if d[k] != 0.0:
             add(J + k * padded, share * d[k], z, 0, end)
     column = R + q * padded
-    clear(column, 8 * padded)
+    zero(column, end)
     for k in range(q):
         column[k] = d[k]
     column[q] = -signed
@@ -172,7 +212,7 @@ def drop_active(work: Array[Work], at: Word) -> None:
     """Remove an active bound: R without its column becomes triangular by rotations."""
     padded, end, last = work.padded, work.padded // lanes_of(Vector), work.count - 1
     J, R = work.J, work.R
-    work.status[work.active[at]] = FREE
+    work.status[work.active[at]] = spread(Scalar, FREE)
     for c in range(at, last):
         work.active[c], work.side[c], work.u[c] = work.active[c + 1], work.side[c + 1], work.u[c + 1]
         to, column = array(Vector, R + c * padded), array(Vector, R + (c + 1) * padded)
@@ -204,7 +244,7 @@ def directions(work: Array[Work], p: Word, side: Word) -> Scalar:
             d[k] = sign * J[k * padded + p]
         else:
             d[k] = sign * product(J + k * padded, work.C + (p - n) * padded, 0, end)
-    clear(z, 8 * padded)
+    zero(z, end)
     squared, taken = spread(Scalar, 0.0), spread(Scalar, 0.0)
     for k in range(q, n):
         squared = squared + d[k] * d[k]
@@ -224,7 +264,7 @@ def directions(work: Array[Work], p: Word, side: Word) -> Scalar:
 def correct(work: Array[Work]) -> None:
     """Move x onto the active bounds, by what rounding in the steps before has left: x -= J_1 R^-T v."""
     padded, width = work.padded, lanes_of(Vector)
-    clear(work.r, 8 * padded)
+    zero(work.r, padded // width)
     for c in range(work.count):
         k, column = work.active[c], work.R + c * padded
         off = chosen(work.side[c] > 0, value_of(work, k) - work.lower[k], work.upper[k] - value_of(work, k))
@@ -263,9 +303,9 @@ def enforce(work: Array[Work], p: Word, steps: Word) -> Word:
             u = u + step
             if whole <= least:
                 add_active(work, p, side, u, squared)
-                work.status[p], going = chosen(fixed, FIXED, ACTIVE), False
+                work.status[p], going = chosen(fixed, spread(Scalar, FIXED), spread(Scalar, ACTIVE)), False
         elif drop < 0:
-            work.status[p], going = LEFT_OUT, False
+            work.status[p], going = spread(Scalar, LEFT_OUT), False
             steps = chosen(lack <= work.loose * rounding(bound, least_size(work)), steps, -1)
         else:
             add(work.u, -least, work.r, 0, end)
@@ -278,12 +318,12 @@ def enforce(work: Array[Work], p: Word, steps: Word) -> Word:
 
 
 @routine
-def solve(work: Array[Work], squares: Static[bool]) -> Word:
-    """Solve one programme; returns what became of it. The number of steps is left in `most`."""
-    factorise(work, squares=squares)
+def solve(work: Array[Work]) -> Word:
+    """Solve one programme whose H is factorised; returns what became of it. The number of steps is left in `most`."""
+    turn(work)
     if product(work.x, work.x, 0, work.padded // lanes_of(Vector)) <= _HUGE:
         outcome, steps, fixed = SOLVED, 0, 0
-        for k in range(work.bounds):
+        for k in range(work.first, work.bounds):
             if work.lower[k] == work.upper[k]:
                 fixed = fixed + 1
             elif work.lower[k] > work.upper[k]:
@@ -295,7 +335,7 @@ def solve(work: Array[Work], squares: Static[bool]) -> Word:
         if going and (fixed > 0 or worst_bound(work, size) >= 0):
             invert(work)
             work.most = work.most + fixed
-            for k in range(work.bounds):
+            for k in range(work.first, work.bounds):
                 if work.lower[k] == work.upper[k] and outcome == SOLVED:
                     steps = enforce(work, k, steps)
                     outcome = chosen(steps < 0, INFEASIBLE, outcome)
@@ -303,7 +343,8 @@ def solve(work: Array[Work], squares: Static[bool]) -> Word:
             while going:
                 p = worst_bound(work, size)
                 if p >= 0:
-                    steps, size, corrected = enforce(work, p, steps), larger(largest_x(work), size), False
+                    steps = enforce(work, p, steps)
+                    size, corrected = larger(work.farthest, size), False
                     outcome = chosen(steps < 0, INFEASIBLE, chosen(steps >= work.most, UNFINISHED, SOLVED))
                     going = outcome == SOLVED
                 else:
@@ -319,12 +360,13 @@ def solve(work: Array[Work], squares: Static[bool]) -> Word:
 
 def checked(work: Array[Work], size: Scalar) -> Word:
     """Move x into its bounds by what rounding lacks. Returns whether all bounds hold up to rounding."""
-    outcome = SOLVED
-    for k in range(work.bounds):
-        value, lower, upper = value_of(work, k), work.lower[k], work.upper[k]
+    outcome, n = SOLVED, work.n
+    find_values(work)
+    for k in range(work.first, work.bounds):
+        value, lower, upper = chosen(k < n, work.x[k], work.values[k - n]), work.lower[k], work.upper[k]
         if lower - value > work.loose * rounding(lower, size) or value - upper > work.loose * rounding(upper, size):
             outcome = UNFINISHED
-        if k < work.n:
+        if k < n:
             work.x[k] = chosen(value < lower, lower, chosen(value > upper, upper, value))
     if product(work.x, work.x, 0, work.padded // lanes_of(Vector)) <= _HUGE:
         pass
@@ -353,7 +395,7 @@ def read_bounds(work: Array[Work], table: Array[Argument], row: Word) -> None:
             vectors = array(Vector, line)
             for v in range(end):
                 vectors[v] = vectors[v] / spread(Vector, norm)
-        work.norm[k], work.status[k] = norm, FREE
+        work.norm[k], work.status[k] = norm, spread(Scalar, FREE)
         work.lower[k] = convert(Scalar, lower[k]) / norm
         work.upper[k] = convert(Scalar, upper[k]) / norm
 
@@ -382,8 +424,9 @@ def kernel(table: Array[Argument], first: Word, last: Word, workspace: Address, 
     sizes, tolerances, work = words_of(table, bounds + 6), array(Scalar, table[bounds + 7].data), local(Work, 1)
     work.slack, work.loose, work.independent, work.scale = tolerances[0], tolerances[1], tolerances[2], tolerances[3]
     work.n, work.m, work.rows, work.padded = sizes[0], sizes[1], sizes[2], sizes[3]
-    work.bounds = work.n + work.m
+    work.first = 0
     place_arrays(work, workspace)
+    close(work, work.m)
     n, padded = work.n, work.padded
     clear(work.z, 8 * padded)
     for row in range(first, last):
@@ -400,4 +443,5 @@ def kernel(table: Array[Argument], first: Word, last: Word, workspace: Address, 
             for k in range(n):
                 read_row(work.H + k * padded, given + k * n, n)
             read_row(work.g, vector, n)
-        write_results(work, table + (bounds + 3), row, solve(work, squares=squares))
+        factorise(work, squares=squares)
+        write_results(work, table + (bounds + 3), row, solve(work))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,8 @@ SIZES = ("n", "m", "rows", "padded", "most")
 """Words of the last entry of the table: numbers of unknowns, of rows of C and of A, n in whole vectors, and the most
 steps after those for equalities."""
 _MATRICES, _VECTORS = ("H", "J", "R"), ("x", "g", "d", "z", "r", "inverse")
-_BOUNDS = ("lower", "upper", "norm", "multipliers")
+_ROWS = ("A", "C", "across", "values", "excess")
+_BOUNDS = ("lower", "upper", "norm", "status")
 _LEAST_PIVOT = 1e-15
 """Smallest pivot of H relative to its largest diagonal entry. Smaller ones are rounding errors."""
 TOLERANCES = ("slack", "loose", "independent", "scale")
@@ -49,7 +51,7 @@ largest x; largest such violation of a row that depends on the active ones, whic
 |d_2|^2 above which a row does not depend on them; size of x below which violations are relative to it instead."""
 TILE = 8
 """Vectors of a row that are summed in registers."""
-FREE, ACTIVE, FIXED, LEFT_OUT = range(4)
+FREE, ACTIVE, FIXED, LEFT_OUT = 0.0, 1.0, 2.0, 3.0
 
 
 def _pointers(kind: Any, names: tuple[str, ...]) -> tuple[tuple[str, Any], ...]:
@@ -59,15 +61,16 @@ def _pointers(kind: Any, names: tuple[str, ...]) -> tuple[tuple[str, Any], ...]:
 class Work(ctypes.Structure):
     """Sizes, tolerances, and memory of one programme.
 
-    `farthest`: the largest x so far; `status`: of each bound, `FREE`, `ACTIVE`, `FIXED` (an active equality) or
-    `LEFT_OUT`; `active`, `side`, `u`: of each active bound its index, 1 for a lower one or -1 for an upper one, and
-    its multiplier."""
+    `wide`: m in whole vectors; `first`: the first bound, n if x itself has none; `across`: C', row by row;
+    `values`: C x, `excess`: by how much its bounds are violated; `farthest`: the largest x so far; `status`: of
+    each bound, `FREE`, `ACTIVE`, `FIXED` (an active equality) or `LEFT_OUT`; `active`, `side`, `u`: of each active
+    bound its index, 1 for a lower one or -1 for an upper one, and its multiplier."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in (*SIZES, "bounds", "count")),
+        *((name, ctypes.c_int64) for name in (*SIZES, "bounds", "count", "wide", "first")),
         *((name, ctypes.c_double) for name in (*TOLERANCES, "farthest")),
-        *_pointers(ctypes.c_double, (*_MATRICES, *_VECTORS, "A", "C", "u", *_BOUNDS)),
-        *_pointers(ctypes.c_int64, ("active", "side", "status")),
+        *_pointers(ctypes.c_double, (*_MATRICES, *_VECTORS, *_ROWS, "u", *_BOUNDS)),
+        *_pointers(ctypes.c_int64, ("active", "side")),
     )
 
 
@@ -95,31 +98,70 @@ def types(dtype: np.dtype[Any], target: Target) -> dict[str, Any]:
     return {**types_of(wide), "Loose": given["Loose"], "LooseScalar": given["LooseScalar"]}
 
 
-def workspace_bytes(n: int, m: int, rows: int, padded: int) -> int:
-    """Bytes of scratch memory."""
-    return 8 * ((len(_MATRICES) * n + m + rows + len(_VECTORS) + 3) * padded + (len(_BOUNDS) + 1) * (n + m))
+def workspace_bytes(n: int, m: int, rows: int, padded: int, width: int) -> int:
+    """Bytes of scratch memory. `width`: elements of a vector."""
+    wide = -(-m // width) * width
+    numbers = (len(_MATRICES) * n + rows + len(_VECTORS) + 3) * padded
+    return 8 * (numbers + 2 * wide * (padded + 1) + len(_BOUNDS) * (padded + wide))
 
 
+def vectors_of(count: Word) -> Word:
+    """Vectors that hold so many numbers of a row: one for each if numbers are vectors themselves, with an element for
+    each of several states."""
+    width = lanes_of(Vector) // lanes_of(Scalar)
+    return (count + width - 1) // width
+
+
+def numbers(of: Array[Scalar]) -> Array[Scalar]:
+    """An array of a structure, of vectors if numbers are vectors."""
+    return array(Scalar, of)
+
+
+def padded(count: Word) -> Word:
+    """The least multiple of the vectors' width that is not below."""
+    width = lanes_of(Vector)
+    return (count + width - 1) // width * width
+
+
+@routine
 def place_arrays(work: Array[Work], workspace: Address) -> None:
-    """Give each array its memory."""
-    line, bounds = work.padded, work.bounds
+    """Give each array its memory, for at most m rows of C. Bounds of C begin at a whole vector."""
+    n, line, wide = work.n, work.padded, padded(work.m)
     at = array(Scalar, workspace)
-    work.H, work.J, work.R = at, at + work.n * line, at + 2 * work.n * line
-    at = at + 3 * work.n * line
+    work.H, work.J, work.R = at, at + n * line, at + 2 * n * line
+    at = at + 3 * n * line
     work.x, work.g, work.d, work.z, work.r = at, at + line, at + 2 * line, at + 3 * line, at + 4 * line
     work.inverse, work.u, work.A = at + 5 * line, at + 6 * line, at + 7 * line
-    work.C = work.A + work.rows * line
-    at = work.C + work.m * line
-    work.lower, work.upper, work.norm, work.multipliers = at, at + bounds, at + 2 * bounds, at + 3 * bounds
-    words = array(Word, at + 4 * bounds)
-    work.status, work.active, work.side = words, words + bounds, words + (bounds + line)
+    at = at + (7 + work.rows) * line
+    work.C, work.across = at, at + wide * line
+    at = at + 2 * wide * line
+    work.values, work.excess = at, at + wide
+    at = at + (2 * wide + line - n)
+    work.lower, work.upper = at, at + (line + wide)
+    work.norm, work.status = at + 2 * (line + wide), at + 3 * (line + wide)
+    words = array(Word, at + (4 * (line + wide) - (line - n)))
+    work.active, work.side = words, words + line
+
+
+@routine
+def close(work: Array[Work], m: Word) -> None:
+    """Let C have m rows. Those behind them in the last vector never act."""
+    n, line, wide, bits = work.n, work.padded, padded(m), size_of(Scalar)
+    lower, upper, status = numbers(work.lower), numbers(work.upper), numbers(work.status)
+    work.m, work.wide, work.bounds = m, wide, n + m
+    for k in range(n + m, n + wide):
+        lower[k], upper[k] = spread(Scalar, -math.inf), spread(Scalar, math.inf)
+        status[k] = spread(Scalar, LEFT_OUT)
+    clear(numbers(work.C) + m * line, bits * (wide - m) * line)
 
 
 # Rows.
 
 
 def total(vector: Vector) -> Scalar:
-    """The sum of a vector's elements."""
+    """The sum of a vector's elements, of one state."""
+    if lanes_of(Scalar) > 1:
+        return vector  # type: ignore[return-value]
     width = lanes_of(Vector)
     while width > 2:
         width = width // 2
@@ -127,6 +169,20 @@ def total(vector: Vector) -> Scalar:
     result: Scalar = extracted(vector, 0)
     if width == 2:
         result = result + extracted(vector, 1)
+    return result
+
+
+def largest_of(vector: Vector) -> Scalar:
+    """The largest of a vector's elements."""
+    width = lanes_of(Vector)
+    while width > 2:
+        width = width // 2
+        low, high = shuffled(vector, vector, range(width)), shuffled(vector, vector, range(width, 2 * width))
+        vector = chosen(high > low, high, low)
+    result: Scalar = extracted(vector, 0)
+    if width == 2:
+        other = extracted(vector, 1)
+        result = chosen(other > result, other, result)
     return result
 
 
@@ -171,6 +227,13 @@ def accumulate(
             for c in range(width):
                 result[c] = sums[c]
         v += TILE
+
+
+def zero(to: Array[Scalar], end: Word) -> None:
+    """Set `end` vectors to zero: quicker than `clear` for few."""
+    vectors = array(Vector, to)
+    for v in range(end):
+        vectors[v] = spread(Vector, 0.0)
 
 
 def rotate(a: Array[Scalar], b: Array[Scalar], c: Scalar, s: Scalar, end: Word) -> None:
@@ -218,21 +281,23 @@ def read_squares(
 @routine
 def factorise(work: Array[Work], squares: Static[bool]) -> None:
     """H becomes U, row by row, U'y = g, and x = -U^-1 y."""
-    n, padded, width = work.n, work.padded, lanes_of(Vector)
-    H, g, x, y, inverse, end = work.H, work.g, work.x, work.z, work.inverse, padded // width
+    n, line = work.n, work.padded
+    H, g, x = numbers(work.H), numbers(work.g), numbers(work.x)
+    y, inverse = numbers(work.z), numbers(work.inverse)
+    width, end = lanes_of(Vector) // lanes_of(Scalar), vectors_of(n)
     if squares:
         for k in range(n):
             A = work.A
-            accumulate(H + k * padded, A + k, padded, A, work.rows, padded, k // width, end, minus=False)
+            accumulate(H + k * line, A + k, line, A, work.rows, line, k // width, end, minus=False)
     largest = spread(Scalar, 0.0)
     for k in range(n):
-        largest = chosen(H[k * padded + k] > largest, H[k * padded + k], largest)
+        largest = chosen(H[k * line + k] > largest, H[k * line + k], largest)
+    least = chosen(largest > 0.0, largest * _LEAST_PIVOT, spread(Scalar, 1.0))
     for k in range(n):
-        row, begin = H + k * padded, k // width
-        accumulate(row, H + k, padded, H, k, padded, begin, end, minus=True)
+        row, begin = H + k * line, k // width
+        accumulate(row, H + k, line, H, k, line, begin, end, minus=True)
         pivot = row[k]
-        if pivot <= _LEAST_PIVOT * largest:  # NaN stays
-            pivot = chosen(largest > 0.0, _LEAST_PIVOT * largest, spread(Scalar, 1.0))
+        pivot = chosen(pivot <= largest * _LEAST_PIVOT, least, pivot)  # NaN stays
         one = 1.0 / root(pivot)
         inverse[k], y[k] = one, g[k] * one
         vectors, share = array(Vector, row), spread(Vector, one)
@@ -240,9 +305,9 @@ def factorise(work: Array[Work], squares: Static[bool]) -> None:
             vectors[v] = vectors[v] * share
         # Entries left of the diagonal are no part of U. Nothing reads them, as they are multiplied with zeros alone.
         add(g, -y[k], row, begin, end)
-    clear(x, 8 * padded)
+    clear(x, size_of(Scalar) * line)
     for back in reversed(range(n)):
-        rest = product(H + back * padded, x, back // width, end)
+        rest = product(H + back * line, x, back // width, end)
         x[back] = -(y[back] + rest) * inverse[back]
 
 

@@ -48,7 +48,7 @@ class Programmes(TableKernel):
         steps = _STEPS + _STEPS_OF_EACH * n if most is None else most
         sizes = np.array([n, m, rows or 0, padded, steps], np.int64)
         self._constants = sizes, np.array([*_TOLERANCES[dtype.name], scale])
-        self.workspace_bytes = workspace_bytes(n, m, rows or 0, padded)
+        self.workspace_bytes = workspace_bytes(n, m, rows or 0, padded, width)
         # A factorisation, and as much for the first steps: it decides when threads share a batch.
         self.row_ns = 50.0 + n**3 / width + (rows or 0) * n * (n / width + 1.0)
         if self._native:

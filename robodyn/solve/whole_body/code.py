@@ -2,7 +2,9 @@
 
     void kernel(ptr table, i64 first, i64 last, ptr workspace)
 
-Equations are eliminated (`robodyn.solve.whole_body.elimination`): x = p + Z u fulfils them for all u.
+Equations are eliminated (`robodyn.solve.whole_body.elimination`): x = p + Z u fulfils them for all u. For batches this
+and the minimum without bounds are found for several states at once, one in each element of a vector (`several`), by the
+same text: there a number is a vector, and a row has one number in a vector.
 
 For every priority, the highest first, the dual active set of `robodyn.solve.quadratic` finds the u that fulfils the
 tasks of this priority best. Then their values are equations, and the same elimination gives the Z of the next one.
@@ -17,39 +19,65 @@ import numpy as np
 
 from robodyn.compile.llvm.straight_line import attributes
 from robodyn.compile.llvm.target import Target
+from robodyn.compile.llvm.vectors import VectorType
 from robodyn.compile.loops.language import (
+    NULL,
     Address,
     Array,
+    Flag,
+    Loose,
     Scalar,
     Vector,
     Word,
     address,
     array,
+    call,
     chosen,
     clear,
+    copy,
     fma,
     lanes_of,
     local,
     routine,
+    size_of,
     spread,
 )
 from robodyn.compile.loops.llvm import printed_module
 from robodyn.compile.loops.table import Argument
+from robodyn.engines.cpu.loops.runtime import stage_in, stage_out, types_of
 from robodyn.solve.quadratic.code import INFEASIBLE, INVALID, SOLVED, solve
 from robodyn.solve.quadratic.factors import (
     FREE,
     LEFT_OUT,
     Work,
     add,
+    close,
+    factorise,
+    numbers,
+    padded,
     place_arrays,
     product,
     root,
     total,
     types,
+    vectors_of,
+    zero,
 )
 from robodyn.solve.quadratic.factors import workspace_bytes as of_quadratic
-from robodyn.solve.whole_body.elimination import AGREES, Robot, State, descend, eliminate, padded, products
+from robodyn.solve.whole_body.elimination import (
+    AGREES,
+    Robot,
+    State,
+    breaks,
+    complete,
+    descend,
+    equations,
+    is_zero,
+    products,
+)
 
+HEAD = 8
+"""Words before what is left of a state without its equations: `free`, `line`, and rows of C."""
 _CONSTANT = 1e-26
 """Square of a reduced row, relative to the whole one, below which its value does not depend on u."""
 _HUGE, _NAN, _INFINITY = 1e300, math.nan, math.inf
@@ -57,11 +85,18 @@ RESIDUALS = ("stationarity", "dynamics", "contacts", "violation")
 """Residuals of a state, see `robodyn.WholeBodyReport`."""
 
 
-def module_text(target: Target) -> str:
-    """The module for a target."""
-    facts = "whole body", target
+def lanes(target: Target) -> dict[str, Any]:
+    """Types in the module of `several`: a number is a vector, with an element for each of several states."""
+    kinds = types_of(VectorType.of(np.dtype(np.float64), target))
+    return {**kinds, "Scalar": kinds["Vector"]}
+
+
+def module_text(target: Target, at_once: bool) -> str:
+    """The module for a target: `kernel`, or `several`."""
+    kinds = lanes(target) if at_once else types(np.dtype(np.float64), target)
+    exported: Any = several if at_once else kernel
     return printed_module(
-        facts, types(np.dtype(np.float64), target), lambda module: module.export(kernel, "kernel"), attributes(target)
+        ("whole body", target, at_once), kinds, lambda module: module.export(exported, "kernel"), attributes(target)
     )
 
 
@@ -69,84 +104,92 @@ def module_text(target: Target) -> str:
 
 
 @routine
-def least_squares(
-    robot: Array[Robot], state: Array[State], work: Array[Work], terms: Array[Scalar], level: Word
-) -> None:
-    """Rows of A, of tasks, then of postures and regularisation; H = A'A, and g."""
-    n, line, Z, end = state.free, state.line, state.Z, state.line // lanes_of(Vector)
-    begin = 0
+def task_rows(robot: Array[Robot], state: Array[State], work: Array[Work], terms: Array[Scalar], level: Word) -> None:
+    """Rows of A, of tasks, then of postures and regularisation, and what they lack at p."""
+    n, line, Z, A, values = state.free, state.line, numbers(state.Z), numbers(work.A), numbers(state.values)
+    begin, end = 0, vectors_of(n + 1)
     for k in range(level):
         begin = begin + robot.rows[k]
     rows, nv = robot.rows[level], robot.nv
-    products(work.A, terms + robot.at_A + begin * robot.line_A, robot.line_A, 1, rows, Z, nv, line)
+    products(A, terms + robot.at_A + begin * robot.line_A, robot.line_A, 1, rows, Z, nv, line, end, upper=False)
     for k in range(rows):
-        row = work.A + k * line
-        state.values[k] = row[n] - terms[robot.at_a + begin + k]
+        row = A + k * line
+        values[k] = row[n] - terms[robot.at_a + begin + k]
         row[n] = spread(Scalar, 0.0)
     roots, pull = robot.roots + level * robot.unknowns, terms + robot.at_pull + level * robot.line_pull
     for i in range(robot.unknowns):
-        row, given, share = work.A + (rows + i) * line, array(Vector, Z + i * line), spread(Vector, roots[i])
+        row, given, share = A + (rows + i) * line, array(Vector, Z + i * line), spread(Vector, roots[i])
         for v in range(end):
             array(Vector, row)[v] = given[v] * share
         left = row[n]
         if i < nv:
             left = left - pull[i]
-        state.values[rows + i] = left
+        values[rows + i] = left
         row[n] = spread(Scalar, 0.0)
-    products(work.g, state.values, 0, 1, 1, work.A, work.rows, line)
-    products(work.H, work.A, 1, line, n, work.A, work.rows, line)
+
+
+@routine
+def least_squares(state: Array[State], work: Array[Work]) -> None:
+    """H = A'A, g, and the minimum without bounds."""
+    n, line, end = state.free, state.line, vectors_of(state.free + 1)
+    A, g, H, own = numbers(work.A), numbers(work.g), numbers(work.H), numbers(state.g)
+    products(g, numbers(state.values), 0, 1, 1, A, work.rows, line, end, upper=False)
+    products(H, A, 1, line, n, A, work.rows, line, end, upper=True)
     for v in range(end):
-        array(Vector, state.g)[v] = array(Vector, work.g)[v]
+        array(Vector, own)[v] = array(Vector, g)[v]
+    factorise(work, squares=False)
+    for k in range(n):
+        for i in range(k // lanes_of(Vector) * lanes_of(Vector), k):  # no part of U
+            H[k * line + i] = spread(Scalar, 0.0)
 
 
 @routine
 def bound(state: Array[State], work: Array[Work], k: Word, lower: Scalar, upper: Scalar, whole: Scalar) -> Word:
     """Give the row k of C, with p's part in column `free`, the length one, and its bounds; returns 0 if it is constant
     and beyond them. `whole`: squared length of the row over x."""
-    n, end, row = state.free, state.line // lanes_of(Vector), work.C + k * state.line
-    value, at, held = row[n], state.free + k, 1
+    n, end, row = state.free, vectors_of(state.free + 1), numbers(work.C) + k * state.line
+    value, at = row[n], state.free + k
     vectors, mask, sums = array(Vector, row), array(Vector, state.mask), spread(Vector, 0.0)
     for v in range(end):
         part = vectors[v] * mask[v]
         sums = fma(part, part, sums)
-    squared = total(sums)
-    work.status[at], work.norm[at] = FREE, spread(Scalar, 1.0)
-    work.lower[at], work.upper[at] = lower - value, upper - value
-    if squared > _CONSTANT * whole:
-        norm = root(squared)
-        share = 1.0 / norm
-        for v in range(end):
-            vectors[v] = vectors[v] * (mask[v] * spread(Vector, share))
-        work.norm[at] = norm
-        work.lower[at], work.upper[at] = (lower - value) * share, (upper - value) * share
-    else:
-        clear(row, 8 * state.line)
-        most = AGREES * (chosen(value < 0.0, -value, value) + 1.0)
-        held = chosen(lower - value > most, 0, chosen(value - upper > most, 0, 1))
-        work.status[at], work.lower[at], work.upper[at] = LEFT_OUT, -_INFINITY, spread(Scalar, _INFINITY)
-    return held
+    squared, none = total(sums), spread(Scalar, 0.0)
+    varies = squared > whole * _CONSTANT
+    share = chosen(varies, 1.0 / root(squared), none)
+    for v in range(end):
+        vectors[v] = vectors[v] * (mask[v] * spread(Vector, share))
+    low, high = lower - value, value - upper
+    numbers(work.status)[at] = chosen(varies, spread(Scalar, FREE), spread(Scalar, LEFT_OUT))
+    numbers(work.lower)[at] = chosen(varies, low * share, spread(Scalar, -_INFINITY))
+    numbers(work.upper)[at] = chosen(varies, -(high * share), spread(Scalar, _INFINITY))
+    most = (chosen(value < 0.0, -value, value) + 1.0) * AGREES
+    lack = chosen(varies, none, chosen(low > high, low, high))
+    return 0 if breaks(lack, most) else 1
 
 
 @routine
 def inequalities(robot: Array[Robot], state: Array[State], work: Array[Work], terms: Array[Scalar]) -> Word:
     """Pyramids of friction and limits of torques; returns 0 if one cannot hold."""
-    line, Z, end, nv, held = state.line, state.Z, state.line // lanes_of(Vector), robot.nv, 1
-    clear(state.mask, 8 * line)
+    line, Z, end, nv, held = state.line, numbers(state.Z), vectors_of(state.free + 1), robot.nv, 1
+    mask, C, on = numbers(state.mask), numbers(work.C), numbers(state.on)
+    clear(mask, size_of(Scalar) * line)
     for i in range(state.free):
-        state.mask[i] = spread(Scalar, 1.0)
-        work.lower[i], work.upper[i], work.norm[i] = -_INFINITY, spread(Scalar, _INFINITY), spread(Scalar, 1.0)
-        work.status[i] = LEFT_OUT
-    k, every = 0, state.products
-    products(every, terms + robot.at_W, robot.line_W, 1, nv, Z, robot.unknowns, line)
+        mask[i] = spread(Scalar, 1.0)
+    k, every = 0, numbers(state.products)
+    free = 0  # without limits, the base among them
+    while free < nv and robot.limit[free] >= _HUGE:
+        free = free + 1
+    W = terms + robot.at_W + free * robot.line_W
+    products(every + free * line, W, robot.line_W, 1, nv - free, Z, robot.unknowns, line, end, upper=False)
     for foot in range(robot.feet):
-        if state.on[3 * foot] != 0.0:
+        if not is_zero(on[3 * foot]):
             normal = Z + (nv + 3 * foot) * line
             one, other = normal + line, normal + 2 * line
-            mu, nu = robot.friction[2 * foot], robot.friction[2 * foot + 1]
+            mu, nu = spread(Scalar, robot.friction[2 * foot]), spread(Scalar, robot.friction[2 * foot + 1])
             for side in range(4):
                 # |f_1| / mu + |f_2| / nu <= f_0, times mu nu
-                row = work.C + k * line
-                clear(row, 8 * line)
+                row = C + k * line
+                clear(row, size_of(Scalar) * line)
                 add(row, nu if side % 2 == 0 else -nu, one, 0, end)
                 add(row, mu if side // 2 == 0 else -mu, other, 0, end)
                 add(row, -mu * nu, normal, 0, end)
@@ -155,42 +198,139 @@ def inequalities(robot: Array[Robot], state: Array[State], work: Array[Work], te
                 held = min(held, fits)
                 k = k + 1
     for i in range(nv):
-        limit = robot.limit[i]
-        if limit < _HUGE:
-            W, bias = terms + robot.at_W + i * robot.line_W, terms[robot.at_bias + i]
-            given, row = array(Vector, every + i * line), array(Vector, work.C + k * line)
+        if robot.limit[i] < _HUGE:
+            W, bias, limit = terms + robot.at_W + i * robot.line_W, terms[robot.at_bias + i], robot.limit[i]
+            given, row = array(Vector, every + i * line), array(Vector, C + k * line)
             for v in range(end):
                 row[v] = given[v]
-            whole = product(W, W, 0, padded(robot.unknowns) // lanes_of(Vector))
-            fits = bound(state, work, k, -limit - bias, limit - bias, whole)
+            for v in range(end, vectors_of(line)):
+                row[v] = spread(Vector, 0.0)
+            whole = product(W, W, 0, vectors_of(robot.unknowns))
+            most = spread(Scalar, limit)
+            fits = bound(state, work, k, -most - bias, most - bias, whole)
             held = min(held, fits)
             k = k + 1
-    work.m = k
-    work.bounds = work.n + k
+    close(work, k)
     return held
 
 
 @routine
-def programme(robot: Array[Robot], state: Array[State], work: Array[Work], terms: Array[Scalar], level: Word) -> Word:
-    """Solve for one priority: x becomes p + Z u; returns what became of it."""
-    n, line, end = state.free, state.line, state.line // lanes_of(Vector)
+def place_programme(robot: Array[Robot], state: Array[State], work: Array[Work], level: Word) -> None:
+    """Sizes and memory of the programme of a priority."""
     work.slack, work.loose, work.independent, work.scale = robot.slack, robot.loose, robot.independent, robot.scale
-    work.n, work.m, work.padded, work.most, work.count = n, 4 * robot.feet + robot.nv, line, robot.most, 0
-    work.bounds, work.rows = work.n + work.m, robot.rows[level] + robot.unknowns
+    work.n, work.m, work.padded, work.most, work.count = state.free, rows_of_bounds(robot), state.line, robot.most, 0
+    work.first, work.rows = work.n, robot.rows[level] + robot.unknowns
     place_arrays(work, state.quadratic)
-    least_squares(robot, state, work, terms, level)
-    held, outcome = inequalities(robot, state, work, terms), INFEASIBLE
-    if held > 0:
-        clear(work.u, 8 * line)
-        clear(work.r, 8 * line)
-        clear(work.z, 8 * line)
-        outcome = solve(work, squares=False)
-        if outcome == SOLVED:
-            work.x[n] = spread(Scalar, 1.0)
-            for i in range(robot.unknowns):
-                state.x[i] = product(state.Z + i * line, work.x, 0, end)
-            work.x[n] = spread(Scalar, 0.0)
+
+
+@routine
+def programme(robot: Array[Robot], state: Array[State], work: Array[Work], terms: Array[Scalar], level: Word) -> Word:
+    """The programme of a priority and its minimum without bounds; returns 0 if a bound cannot hold."""
+    task_rows(robot, state, work, terms, level)
+    least_squares(state, work)
+    return inequalities(robot, state, work, terms)
+
+
+@routine
+def solution(robot: Array[Robot], state: Array[State], work: Array[Work]) -> Word:
+    """Solve for one priority: x becomes p + Z u; returns what became of it."""
+    n, line, end = state.free, state.line, vectors_of(state.line)
+    zero(work.u, end)
+    zero(work.r, end)
+    zero(work.z, end)
+    outcome = solve(work)
+    if outcome == SOLVED:
+        work.x[n] = spread(Scalar, 1.0)
+        for i in range(robot.unknowns):
+            state.x[i] = product(state.Z + i * line, work.x, 0, end)
+        work.x[n] = spread(Scalar, 0.0)
     return outcome
+
+
+# States whose equations another kernel has eliminated.
+
+
+def rows_of_bounds(robot: Array[Robot]) -> Word:
+    """The most rows of C."""
+    rows: Word = 4 * robot.feet + robot.nv
+    return rows
+
+
+def most_reduced(robot: Array[Robot]) -> Word:
+    """The most numbers of `place_reduced`."""
+    line, wide = padded(robot.unknowns + 1), padded(rows_of_bounds(robot))
+    count: Word = (2 * robot.unknowns + wide + 3) * line + 3 * wide
+    return count
+
+
+@routine
+def place_reduced(robot: Array[Robot], state: Array[State], work: Array[Work], at: Array[Scalar]) -> None:
+    """Give what is left of a state, without its equations, memory one after another."""
+    n, line, wide = state.free, state.line, padded(rows_of_bounds(robot))
+    state.Z, work.H = at, at + robot.unknowns * line
+    at = at + (robot.unknowns + n) * line
+    work.x, state.g, work.inverse = at, at + line, at + 2 * line
+    at = at + (3 * line - n)
+    work.lower, work.upper, work.status = at, at + wide, at + 2 * wide
+    work.C = at + (n + 3 * wide)
+
+
+def count_reduced(robot: Array[Robot], work: Array[Work]) -> Word:
+    """Numbers of `place_reduced`."""
+    count: Word = (robot.unknowns + work.n + work.wide + 3) * work.padded + 3 * padded(rows_of_bounds(robot))
+    return count
+
+
+@routine
+def reduce(
+    robot: Array[Robot], state: Array[State], work: Array[Work], terms: Array[Scalar], reduced: Array[Scalar]
+) -> Flag:
+    """Eliminate the equations of several states, and find the minima of the first priority without bounds. False where
+    states differ in which equations depend on others, or where one may have no solution."""
+    done = not breaks(terms[robot.at_sound], spread(Scalar, _HUGE))
+    if done:
+        done = equations(robot, state, terms) > 0
+    if done:
+        place_programme(robot, state, work, 0)
+        place_reduced(robot, state, work, reduced)
+        complete(state, numbers(state.Z), robot.unknowns, state.line)
+        done = programme(robot, state, work, terms, 0) > 0
+    return done
+
+
+@routine
+def several(table: Array[Argument], first: Word, last: Word, workspace: Address) -> None:
+    """What `kernel` does, with the same table, and behind it the address of `kernel`: it gets what `reduce` has left of
+    several states, or begins anew."""
+    robot, state, work, width = array(Robot, table[7].data), local(State, 1), local(Work, 1), lanes_of(Vector)
+    own, alone, row = local(Argument, 9), table[9].data, first
+    copy(own, table, 9 * size_of(Argument))
+    terms, size = array(Scalar, workspace), robot.at_sound + robot.line_sound
+    reduced, most = terms + size, most_reduced(robot)
+    heads, stride = address(reduced + most), 8 * (HEAD + most)
+    place_state(robot, state, heads + width * stride)
+    behind = state.end
+    on, flags = numbers(state.on), numbers(state.size)
+    while row < last:
+        count = min(last - row, width)
+        own[8].data, own[8].stride = 0, 0
+        if count == width:
+            stage_in(table[0].data, table[0].stride, row, last - 1, array(Loose, terms), size, width)
+            stage_in(table[1].data, table[1].stride, row, last - 1, array(Loose, flags), robot.feet, width)
+            for k in range(padded(robot.equations)):
+                on[k] = spread(Scalar, 1.0)
+            for k in range(robot.feet):
+                for c in range(3):
+                    on[3 * k + c] = flags[k]
+            if reduce(robot, state, work, terms, reduced):
+                count_of = count_reduced(robot, work)
+                stage_out(heads + 8 * HEAD, stride, 0, width - 1, array(Loose, reduced), None, count_of, width)
+                for k in range(width):
+                    head = array(Word, heads + k * stride)
+                    head[0], head[1], head[2] = state.free, state.line, work.m
+                own[8].data, own[8].stride = heads - row * stride, stride
+        call(None, alone, own, row, row + count, behind)
+        row += count
 
 
 # Results.
@@ -214,18 +354,18 @@ def larger(a: Scalar, b: Scalar) -> Scalar:
 @routine
 def stationarity(state: Array[State], work: Array[Work]) -> Scalar:
     """The largest entry of the gradient less the rows that push, relative to that of the gradient at p."""
-    end = state.line // lanes_of(Vector)
+    n, line, end = state.free, state.line, vectors_of(state.line)
     gradient, given = work.z, state.g
     for v in range(end):
         array(Vector, gradient)[v] = array(Vector, given)[v]
-    for k in range(work.rows):
-        row = work.A + k * state.line
-        add(gradient, product(row, work.x, 0, end), row, 0, end)
+    for k in range(n):  # U'U x
+        row, begin = work.H + k * line, k // lanes_of(Vector)
+        add(gradient, product(row, work.x, begin, end), row, begin, end)
     for c in range(work.count):
         at = work.active[c] - work.n
-        add(gradient, chosen(work.side[c] > 0, -work.u[c], work.u[c]), work.C + at * state.line, 0, end)
+        add(gradient, chosen(work.side[c] > 0, -work.u[c], work.u[c]), work.C + at * line, 0, end)
     found, size = spread(Scalar, 0.0), spread(Scalar, 1.0)
-    for i in range(state.free):
+    for i in range(n):
         found, size = larger(found, gradient[i]), larger(size, given[i])
     return found / size
 
@@ -276,25 +416,43 @@ def write(
 
 @routine
 def control(
-    robot: Array[Robot], state: Array[State], terms: Array[Scalar], ends: Array[Word], residuals: Array[Scalar]
+    robot: Array[Robot],
+    state: Array[State],
+    terms: Array[Scalar],
+    ends: Array[Word],
+    residuals: Array[Scalar],
+    reduced: Address,
 ) -> Word:
-    """Solve all priorities of a state."""
+    """Solve all priorities of a state. `reduced`: what `reduce` has left of it, or 0."""
     work = local(Work, 1)
     ends[1] = 0
     for k in range(4):
         residuals[k] = spread(Scalar, _NAN)
-    outcome = INVALID
-    if terms[robot.at_sound] <= _HUGE:
-        outcome = chosen(eliminate(robot, state, terms) > 0, SOLVED, INFEASIBLE)
-    level = 0
+    outcome, level, begun, head = INVALID, 0, reduced != NULL, array(Word, reduced)
+    if begun:
+        outcome = SOLVED
+        state.free, state.line = head[0], head[1]
+    elif terms[robot.at_sound] <= _HUGE:
+        outcome = chosen(equations(robot, state, terms) > 0, SOLVED, INFEASIBLE)
+        state.Z = array(Scalar, state.own)
+        complete(state, state.Z, robot.unknowns, state.line)
     while outcome == SOLVED and level < robot.levels:
         last = level + 1 == robot.levels
-        outcome = programme(robot, state, work, terms, level)
-        ends[1] = ends[1] + work.most
+        place_programme(robot, state, work, level)
+        if begun and level == 0:
+            place_reduced(robot, state, work, array(Scalar, reduced) + HEAD)
+            work.m, work.wide, work.bounds = head[2], padded(head[2]), work.n + head[2]
+        else:
+            outcome = chosen(programme(robot, state, work, terms, level) > 0, SOLVED, INFEASIBLE)
+        if outcome == SOLVED:
+            outcome = solution(robot, state, work)
+            ends[1] = ends[1] + work.most
         if outcome == SOLVED:
             if last:
                 residuals[0] = stationarity(state, work)
             else:
+                if begun and level == 0:
+                    task_rows(robot, state, work, terms, level)
                 descend(robot, state, work, level)
         level = level + 1
     return outcome
@@ -305,7 +463,7 @@ def kernel(table: Array[Argument], first: Word, last: Word, workspace: Address) 
     """Torques, accelerations and forces for some rows.
 
     Entries of the table: terms; 1 where a foot stands, three numbers for each, and for every equation of the base; tau,
-    qdd, f, ends, residuals; the robot.
+    qdd, f, ends, residuals; the robot; what `reduce` has left of each state, or nothing.
     """
     robot, state = array(Robot, table[7].data), local(State, 1)
     place_state(robot, state, workspace)
@@ -318,7 +476,7 @@ def kernel(table: Array[Argument], first: Word, last: Word, workspace: Address) 
                 on[3 * k + c] = given[k]
         tau, qdd, f = row_at(table, 2, row), row_at(table, 3, row), row_at(table, 4, row)
         ends, residuals = array(Word, row_at(table, 5, row)), row_at(table, 6, row)
-        outcome = control(robot, state, terms, ends, residuals)
+        outcome = control(robot, state, terms, ends, residuals, table[8].data + row * table[8].stride)
         if outcome == SOLVED:
             equations_left(robot, state, terms, residuals)
             residuals[3] = write(robot, state, terms, tau, qdd, f)
@@ -350,6 +508,7 @@ def place_state(robot: Array[Robot], state: Array[State], workspace: Address) ->
     line, wide = padded(n + 1), padded(max(robot.equations, most))
     state.M = at
     at = at + n * max(wide, line)
+    state.own = address(at)
     state.Z, state.other = at, at + n * line
     at = at + 2 * n * line
     state.entries = at
@@ -357,7 +516,7 @@ def place_state(robot: Array[Robot], state: Array[State], workspace: Address) ->
     state.size, state.right, state.on = at, at + wide, at + 2 * wide
     at = at + 3 * wide
     state.x, state.y, state.scales, state.g = at, at + line, at + 2 * line, at + 3 * line
-    clear(state.x, 8 * line)
+    clear(state.x, size_of(Scalar) * line)
     state.mask = at + 4 * line
     at = at + 5 * line
     state.values, state.products = at, at + padded(n + most)
@@ -366,18 +525,23 @@ def place_state(robot: Array[Robot], state: Array[State], workspace: Address) ->
     at = at + (n + 1) * padded(n + 1)
     state.counts = array(Word, at)
     at = at + line
-    state.quadratic = address(at)
+    state.quadratic, work = address(at), local(Work, 1)
+    work.n, work.m, work.padded, work.rows = n, rows_of_bounds(robot), line, most - robot.nv + n
+    place_arrays(work, state.quadratic)
+    state.end = address(work.side) + 8 * line
 
 
-def workspace_bytes(robot: Any, rows: int, width: int) -> int:
-    """Bytes of scratch memory for a `Robot` whose levels have at most `rows` rows of tasks."""
+def numbers_of_state(robot: Any, rows: int, width: int) -> tuple[int, int]:
+    """Numbers of scratch memory for a `Robot` whose levels have at most `rows` rows of tasks, and the most numbers that
+    `reduce` leaves, with those before. `width`: elements of a vector."""
     n = robot.unknowns
 
     def whole(count: int) -> int:
         return -(-count // width) * width
 
-    most = rows + robot.nv
+    most, bounds = rows + robot.nv, 4 * robot.feet + robot.nv
     line, wide = whole(n + 1), whole(max(robot.equations, most))
     numbers = n * max(wide, line) + 2 * n * line + 2 * (n + 1) * whole(n + 1) + 3 * wide + 6 * line
     numbers += whole(n + most) + robot.nv * line
-    return int(8 * numbers) + of_quadratic(n, 4 * robot.feet + robot.nv, rows + n, line)
+    numbers += of_quadratic(n, bounds, rows + n, line, width) // 8
+    return numbers, (2 * n + whole(bounds) + 3) * line + 3 * whole(bounds) + HEAD

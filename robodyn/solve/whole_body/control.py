@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robodyn.api.dynamics import Dynamics
+from robodyn.compile.c.code import require_identifier, require_unreserved
 from robodyn.core.contacts.kinds import Contact
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, one_of, real_array, within_memory
@@ -26,6 +27,8 @@ from robodyn.solve.whole_body.terms import terms_task
 from robodyn.solve.whole_body.tracking import Tracking, constants_of, feet_of, layout_of, trackings
 
 _ENGINES = ("cpu", "reference")
+
+
 _CHUNK = 1 << 18
 """Numbers of terms that are computed together, so that they stay in the cache."""
 
@@ -88,7 +91,7 @@ class WholeBodyControl:
         tasks: a list of `Tracking`, or one.
         feet: a list of `Contact` of a `Sphere` on a link with a `Plane` of the world. The point of the sphere that is
             nearest to the plane stands. A list of none is a robot in the air, or one with a fixed base.
-        limits: "effort" or ("effort",) for |tau| <= `model.effort_limit`, () or None for none.
+        limits: "effort" or ("effort",) for |tau| <= `model.effort_limit`, where joints have one; () or None for none.
 
     Raises:
         ArgumentError: entries that are no `Tracking` or no `Contact`, links that the model lacks, other limits.
@@ -101,7 +104,7 @@ class WholeBodyControl:
         dyn: Dynamics,
         tasks: Sequence[Tracking] | Tracking,
         feet: Sequence[Contact] = (),
-        limits: str | Sequence[str] | None = (),
+        limits: str | Sequence[str] | None = ("effort",),
     ) -> None:
         if not strict_types.is_a(dyn, Dynamics):
             raise ArgumentError(f"dyn: got {brief(dyn)}; wanted a robodyn.Dynamics")
@@ -187,12 +190,12 @@ class WholeBodyControl:
         and clang compile it with `-fno-strict-aliasing`; a comment in the file says what its arguments are.
 
         Raises:
-            ArgumentError: a name that is no text.
+            ArgumentError: a name that is no C identifier, is a keyword, or that <math.h> declares.
         """
         text = strict_types.text_or_none(name)
         if text is None:
             raise ArgumentError(f"name: got {brief(name)}; wanted a name for the function")
-        controller = self._controller
+        controller, text = self._controller, require_unreserved("name", require_identifier("name", text))
         return c_code(self.model, self._layout, self._constants, controller.robot, controller.tables, text)
 
     # Batches.
@@ -210,8 +213,8 @@ class WholeBodyControl:
             some = {name: each[rows] for name, each in arrays.items() if name != "on"}
             some |= {name: np.broadcast_to(each, (count, *each.shape)) for name, each in self._constants.items()}
             engine.compose(self._task, some, {"terms": terms[:count]})
-            table = self._controller.table([terms, arrays["on"][rows], *(each[rows] for each in results)])
-            self._controller.run(table, count)
+            own = [terms, arrays["on"][rows], *(each[rows] for each in results)]
+            self._controller.for_several(count).run(self._controller.table(own), count)
         tau, qdd, f, ends, residuals = results
         tau, qdd, f = (each.astype(self.dtype, copy=False) for each in (tau, qdd, f))
         report = WholeBodyReport(ends.reshape(*leading, 2), residuals.reshape(*leading, len(RESIDUALS)))

@@ -12,19 +12,23 @@ import ctypes
 
 from robodyn.compile.loops.language import (
     Array,
+    Flag,
     Scalar,
+    Static,
     Vector,
     Word,
+    all_of,
     array,
     chosen,
     clear,
     fma,
     lanes_of,
     routine,
+    size_of,
     spread,
     switch,
 )
-from robodyn.solve.quadratic.factors import Work, accumulate, add, root
+from robodyn.solve.quadratic.factors import Work, accumulate, add, numbers, padded, root, vectors_of
 
 _DEPENDENT = 1e-16
 """Square of what reflections leave of an equation, relative to its own, below which it depends on those before."""
@@ -58,7 +62,8 @@ class State(ctypes.Structure):
     """Memory of one state.
 
     `line`: numbers of a row of Z, whose column `free` is p. `M` is factorised; reflection k has `counts[k]` entries in
-    row k of `entries`, at the indices in row k of `places`, and `scales[k]`. `y`: p in coordinates of Q."""
+    row k of `entries`, at the indices in row k of `places`, and `scales[k]`. `y`: p in
+    coordinates of Q. `own`: memory for Z, which may also be where another kernel has left it; `end`: of the memory."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("free", "line", "pivots")),
@@ -83,6 +88,8 @@ class State(ctypes.Structure):
         ),
         *((name, ctypes.POINTER(ctypes.c_int64)) for name in ("places", "counts")),
         ("quadratic", ctypes.c_int64),
+        ("own", ctypes.c_int64),
+        ("end", ctypes.c_int64),
     )
 
 
@@ -99,7 +106,7 @@ def reflect(
 ) -> None:
     """M -= v (scale v'M) for vectors of columns from `begin` to before `end`; v has an even number of entries at some
     places."""
-    width, at = lanes_of(Vector), begin
+    width, at = lanes_of(Vector) // lanes_of(Scalar), begin
     while at < end:
         for tile in switch(min(end - at, _SHORT), range(1, _SHORT + 1)):
             rows = array(Vector, M) + at
@@ -130,12 +137,15 @@ def products(
     Z: Array[Scalar],
     rows: Word,
     line: Word,
+    end: Word,
+    upper: Static[bool],
 ) -> None:
-    """`count` rows of sums of the `rows` rows of Z: the factor of row i in sum k is factors[k step + i stride]."""
-    width, end, done = lanes_of(Vector), line // lanes_of(Vector), 0
+    """`count` rows of sums of the `rows` rows of Z, of `end` vectors: the factor of row i in sum k is
+    factors[k step + i stride]. `upper`: True leaves out vectors that are left of the diagonal."""
+    width, done = lanes_of(Vector) // lanes_of(Scalar), 0
     while done < count:
         for tall in switch(min(count - done, _TALL), range(1, _TALL + 1)):
-            at = 0
+            at = done // width if upper else 0
             while at < end:
                 for tile in switch(min(end - at, _WIDE), range(1, _WIDE + 1)):
                     sums = [spread(Vector, 0.0) for _ in range(tall * tile)]
@@ -154,43 +164,63 @@ def products(
         done += _TALL
 
 
+def is_zero(a: Scalar) -> Flag:
+    """Whether a number is zero, in all states."""
+    return all_of(a == 0.0) if lanes_of(Scalar) > 1 else a == 0.0
+
+
+def exceeds(a: Scalar, least: Scalar) -> Flag:
+    """Whether a number is above another, in all states."""
+    return all_of(a > least) if lanes_of(Scalar) > 1 else a > least
+
+
+def breaks(a: Scalar, most: Scalar) -> Flag:
+    """Whether a number is above another, or not below it in one of several states: NaN of a single state does not
+    count."""
+    return not all_of(a <= most) if lanes_of(Scalar) > 1 else a > most
+
+
 @routine
 def reflected(state: Array[State], n: Word, m: Word, line: Word) -> Word:
-    """Reflect the columns of M (n, m); returns 1 if all equations M'x = right can hold, else 0."""
-    width = lanes_of(Vector)
-    M, size, y, right, end = state.M, state.size, state.y, state.right, line // width
-    clear(size, 8 * line)
+    """Reflect the columns of M (n, m), whose rows are `line` numbers apart; returns 1 if all equations M'x = right can
+    hold, else 0; 0 as well if equations depend on others in some of several states only."""
+    width, end = lanes_of(Vector) // lanes_of(Scalar), vectors_of(m)
+    M, size, y, right = numbers(state.M), numbers(state.size), numbers(state.y), numbers(state.right)
+    scales = numbers(state.scales)
+    clear(size, size_of(Scalar) * line)
     for i in range(n):
         row, sums = array(Vector, M + i * line), array(Vector, size)
         for v in range(end):
             sums[v] = fma(row[v], row[v], sums[v])
     p, held, farthest = 0, 1, spread(Scalar, 0.0)
     for k in range(m):
-        entries, places, count = state.entries + p * (n + 1), state.places + p * (n + 1), 0
+        entries, places, count = numbers(state.entries) + p * (n + 1), state.places + p * (n + 1), 0
         left = spread(Scalar, 0.0)
         for i in range(p, n):
             entry = M[i * line + k]
-            if entry != 0.0 or i == p:
+            if i == p or not is_zero(entry):
                 entries[count], places[count] = entry, i
                 left = left + entry * entry
                 count = count + 1
-        rest = right[k]
-        if left > _DEPENDENT * size[k]:
+        rest, least = right[k], size[k] * _DEPENDENT
+        if exceeds(left, least):
             first, length = entries[0], root(left)
             signed = chosen(first < 0.0, -length, length)
             entries[0] = first + signed
             if count % 2 == 1:
                 entries[count], places[count] = spread(Scalar, 0.0), p
                 count = count + 1
-            state.counts[p], state.scales[p] = count, 1.0 / (left + signed * first)
-            reflect(M, line, entries, places, count, state.scales[p], k // width, end)
+            state.counts[p], scales[p] = count, 1.0 / (left + signed * first)
+            reflect(M, line, entries, places, count, scales[p], k // width, end)
             y[p] = rest / -signed
             add(right, -y[p], M + p * line, k // width, end)
             farthest = chosen(y[p] > farthest, y[p], chosen(-y[p] > farthest, -y[p], farthest))
             p = p + 1
         else:
-            most = AGREES * (root(size[k]) * farthest + 1.0)
-            if rest > most or rest < -most:
+            most = (root(size[k]) * farthest + 1.0) * AGREES
+            if breaks(chosen(rest < 0.0, -rest, rest), most):
+                held = 0
+            if lanes_of(Scalar) > 1 and breaks(left, least):
                 held = 0
     state.pivots = p
     return held
@@ -199,37 +229,32 @@ def reflected(state: Array[State], n: Word, m: Word, line: Word) -> Word:
 @routine
 def complete(state: Array[State], to: Array[Scalar], n: Word, line: Word) -> None:
     """The columns of Q behind the pivots, and behind these Q y, to the rows of `to`."""
-    p = state.pivots
-    clear(to, 8 * n * line)
+    p, y, scales = state.pivots, numbers(state.y), numbers(state.scales)
+    clear(to, size_of(Scalar) * n * line)
     for i in range(n):
         if i < p:
-            to[i * line + n - p] = state.y[i]
+            to[i * line + n - p] = y[i]
         else:
             to[i * line + i - p] = spread(Scalar, 1.0)
     for k in reversed(range(p)):
         reflect(
             to,
             line,
-            state.entries + k * (n + 1),
+            numbers(state.entries) + k * (n + 1),
             state.places + k * (n + 1),
             state.counts[k],
-            state.scales[k],
+            scales[k],
             0,
-            line // lanes_of(Vector),
+            vectors_of(n - p + 1),
         )
 
 
-def padded(count: Word) -> Word:
-    """The least multiple of the vectors' width that is not below."""
-    width = lanes_of(Vector)
-    return (count + width - 1) // width * width
-
-
 @routine
-def eliminate(robot: Array[Robot], state: Array[State], terms: Array[Scalar]) -> Word:
-    """Z and p of the dynamics and the feet; returns 1 if there are accelerations and forces that fulfil both."""
-    E, M, on, right = terms + robot.at_E, state.M, state.on, state.right
-    line, end = padded(robot.equations), padded(robot.equations) // lanes_of(Vector)
+def equations(robot: Array[Robot], state: Array[State], terms: Array[Scalar]) -> Word:
+    """Reflect the equations of the dynamics and the feet; returns 1 if there are accelerations and forces that fulfil
+    both."""
+    E, M, on, right = terms + robot.at_E, numbers(state.M), numbers(state.on), numbers(state.right)
+    line, end = padded(robot.equations), vectors_of(robot.equations)
     feet, nv = 3 * robot.feet, robot.nv
     for i in range(robot.unknowns):
         row, given, mask = array(Vector, M + i * line), array(Vector, E + i * robot.line_E), array(Vector, on)
@@ -243,7 +268,6 @@ def eliminate(robot: Array[Robot], state: Array[State], terms: Array[Scalar]) ->
     held = reflected(state, robot.unknowns, robot.equations, line)
     state.free = robot.unknowns - state.pivots
     state.line = padded(state.free + 1)
-    complete(state, state.Z, robot.unknowns, state.line)
     return held
 
 

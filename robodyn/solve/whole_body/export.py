@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.compile.c.code import Function, c_source, comment, identifier
+from robodyn.compile.c.code import Function, c_source, comment
 from robodyn.compile.loops.blocks import Number
 from robodyn.compile.loops.cuda import Module
 from robodyn.compile.tracing.unrolled import trace
 from robodyn.core.model import Model
 from robodyn.internals.arguments import Array
 from robodyn.internals.version import __version__
-from robodyn.solve.whole_body.code import RESIDUALS, kernel, workspace_bytes
+from robodyn.solve.whole_body.code import RESIDUALS, kernel, numbers_of_state
 from robodyn.solve.whole_body.elimination import Robot
 from robodyn.solve.whole_body.terms import Layout, terms_task
 
@@ -21,15 +21,14 @@ _NUMBERS_OF_A_LINE = 6
 
 
 def c_code(
-    model: Model, layout: Layout, constants: dict[str, Array], robot: Robot, tables: dict[str, Array], name: str
+    model: Model, layout: Layout, constants: dict[str, Array], robot: Robot, tables: dict[str, Array], prefix: str
 ) -> str:
-    """The text of a C file with one function, `name`.
+    """The text of a C file with one function, named `prefix`.
 
     Args:
         constants: inputs of the terms that are the same for all calls.
         robot: sizes and tolerances; tables: the arrays that it points to, by their names.
     """  # fmt: skip
-    prefix = identifier(name)
     program = trace(model, terms_task(model, layout))
     terms = Function(f"{prefix}_terms", program, ["Dynamics, feet and tasks in a state."])
     sizes = {"NQ": model.nq, "NV": model.nv, "TARGETS": layout.targets, "FEET": len(layout.feet)}
@@ -81,7 +80,7 @@ def _robot(prefix: str, robot: Robot, tables: dict[str, Array]) -> str:
 def _function(prefix: str, model: Model, layout: Layout, robot: Robot, inputs: list[str]) -> str:
     """The function that a controller calls."""
     feet, targets = len(layout.feet), layout.targets
-    numbers = workspace_bytes(robot, max(layout.rows, default=0), 1) // 8
+    numbers = numbers_of_state(robot, max(layout.rows, default=0), 1)[0]
     lines = [
         "Torques tau, accelerations qdd and forces f of feet, as of robodyn.WholeBodyControl. Returns 0, or 1 if there",
         "are none, 2 after too many steps, 3 for NaN or infinity; results are NaN then. targets: poses (4, 4), row",
@@ -102,10 +101,10 @@ def _function(prefix: str, model: Model, layout: Layout, robot: Robot, inputs: l
 {{
     double terms[{layout.size}], on[{feet + 1}], residuals[{len(RESIDUALS)}], memory[{numbers}];
     long long ends[2];
-    Argument table[8] = {{
+    Argument table[9] = {{
         {{(char*)terms, 0}}, {{(char*)on, 0}}, {{(char*)tau, 0}}, {{(char*)qdd, 0}},
         {{(char*){"f" if feet else "on"}, 0}},
-        {{(char*)ends, 0}}, {{(char*)residuals, 0}}, {{(char*)&{prefix}_robot, 0}}}};
+        {{(char*)ends, 0}}, {{(char*)residuals, 0}}, {{(char*)&{prefix}_robot, 0}}, {{0, 0}}}};
 {stands}    {prefix}_terms({given}, terms);
     {prefix}_loops(table, 0, 1, (char*)memory);
     return (int)ends[0];

@@ -12,7 +12,7 @@ from robodyn.algorithms.distances.tasks import OBSTACLES, Asked, task_of
 from robodyn.algorithms.tasks import RESISTANCES, Solve, Task
 from robodyn.api.dynamics import Dynamics
 from robodyn.api.queries.obstacles import Obstacles
-from robodyn.compile.c.code import Function, c_header, c_source, identifier
+from robodyn.compile.c.code import Function, c_header, c_source, identifier, require_identifier
 from robodyn.compile.tracing.joint_forces import JointForces
 from robodyn.compile.tracing.unrolled import output_shape, trace
 from robodyn.core.constraints.resolved import row_names
@@ -213,11 +213,7 @@ def _of_shapes(model: Model, name: str, question: QuerySpec, around: Around | No
 
 
 def _prefix(model: Model, given: str | None) -> str:
-    if given is None:
-        return identifier(model.name)
-    if identifier(given) != given:
-        raise ArgumentError(f"--name: got {quoted(given)}; wanted a C identifier, such as {identifier(given)}")
-    return given
+    return identifier(model.name) if given is None else require_identifier("--name", given)
 
 
 def _function(
