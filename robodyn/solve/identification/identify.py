@@ -91,7 +91,8 @@ def identify(
             are unknown, and may be NaN.
         slowest: one number or (nv,), rad/s and m/s: torques of joints that are slower are not used. Where a joint turns
             round, filters mix both signs of its dry friction.
-        noise: standard deviation of the noise of tau, one number or (nv,), N m and N; None to estimate it.
+        noise: standard deviation of the noise of tau, one number or (nv,), N m and N; None to estimate it, of robots
+            with constraints as one share of all torques.
         f_ext: (..., n_bodies, 6) measured external forces, as in `inverse_dynamics`.
         targets, active: of the model's constraints, as in `constrained_forward_dynamics`.
 
