@@ -86,6 +86,53 @@ def test_base_parameters_are_those_of_the_robot_within_their_covariance():
     assert abs(np.mean(chi_square) / count - 1.0) < 5.0 * np.sqrt(2.0 / count / runs), np.mean(chi_square)
 
 
+def test_base_parameters_of_the_staubli_rx90_are_the_published_ones():
+    """The 40 minimum inertial parameters of Khalil and Dombre (Modeling, Identification and Control of Robots, 2002;
+    the rules are of Gautier and Khalil 1990), rotor inertias among them, from their table of the robot's geometry."""
+    D3, RL4 = 0.45, 0.4
+    alpha, d, r = np.array([0, 1, 0, -1, 1, -1]) * np.pi / 2, [0, 0, D3, 0, 0, 0], [0, 0, 0, RL4, 0, 0]
+    text = '<robot name="rx90"><link name="0"/>'
+    for j in range(6):
+        text += (
+            f'<link name="{j + 1}"><inertial><mass value="1"/>'
+            '<inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>'
+            f'<joint name="j{j + 1}" type="continuous"><parent link="{j}"/><child link="{j + 1}"/>'
+            f'<origin xyz="{d[j]} {-r[j] * np.sin(alpha[j])} {r[j] * np.cos(alpha[j])}" rpy="{alpha[j]} 0 0"/>'
+            '<axis xyz="0 0 1"/></joint>'
+        )
+    model = rd.load_urdf(text + "</robot>")
+    grouped = {
+        "1.Izz": {"j1.armature": 1.0, "2.Iyy": 1.0, "3.Iyy": 1.0} | masses(D3**2, 3),
+        "2.hx": masses(D3, 3),
+        "2.Ixx": {"2.Iyy": -1.0} | masses(-(D3**2), 3),
+        "2.Ixz": {"3.hz": -D3},
+        "2.Izz": {"j2.armature": 1.0} | masses(D3**2, 3),
+        "3.hy": {"4.hz": 1.0} | masses(RL4, 4),
+        "3.Ixx": {"3.Iyy": -1.0, "4.Iyy": 1.0, "4.hz": 2.0 * RL4} | masses(RL4**2, 4),
+        "3.Izz": {"4.Iyy": 1.0, "4.hz": 2.0 * RL4} | masses(RL4**2, 4),
+        "4.hy": {"5.hz": -1.0},
+        "4.Ixx": {"4.Iyy": -1.0, "5.Iyy": 1.0},
+        "4.Izz": {"5.Iyy": 1.0},
+        "5.hy": {"6.hz": 1.0},
+        "5.Ixx": {"5.Iyy": -1.0, "6.Iyy": 1.0},
+        "5.Izz": {"6.Iyy": 1.0},
+        "6.Ixx": {"6.Iyy": -1.0},
+    }
+    alone = [f"{j}.{name}" for j in range(2, 7) for name in ("hx", "hy", "Ixx", "Ixy", "Ixz", "Iyz", "Izz")]
+    published = ["1.Izz", *alone, *(f"j{j}.armature" for j in range(3, 7))]
+    given = motion(model, np.random.default_rng(0), 300)
+    found = rd.identify(model, *given, torques(model, *given), friction=False, consistent=False, noise=1.0)
+    assert sorted(found.base_names) == sorted(published) and len(published) == 40
+    for name, row in zip(found.base_names, found.base_matrix, strict=True):
+        wanted = {name: 1.0} | grouped.get(name, {})
+        assert np.abs(row - [wanted.get(each, 0.0) for each in found.names]).max() < 1e-9, name
+
+
+def masses(factor, first):
+    """Of bodies from the first to the last."""
+    return {f"{j}.m": factor for j in range(first, 7)}
+
+
 def test_consistent_parameters_are_the_optimum_of_clarabel():
     """The same convex problem by an interior-point library; least squares alone gives bodies that cannot exist."""
     clarabel = pytest.importorskip("clarabel", reason="an oracle for convex problems")
@@ -183,7 +230,8 @@ def test_feet_in_the_air_and_measured_forces():
 
 
 def test_stribeck():
-    """The speed of the effect is found, too, and other dry friction is not mistaken for it."""
+    """The speed of the effect is found, too, and other dry friction is not mistaken for it; intervals hold what was put
+    in, and what was found."""
     rng = np.random.default_rng(8)
     true = with_joints(ARM, rng)
     q, qd, qdd = motion(true, rng, 1500)
@@ -198,6 +246,15 @@ def test_stribeck():
     assert np.abs(found.stribeck[felt, 1] / v[felt] - 1.0).max() < 0.1
     assert np.abs(found.torques(q, qd, qdd) - tau).max() < 0.1
     assert abs(found.stribeck[3, 0]) < 0.02
+    low, high = found.base_interval.T
+    assert (low <= found.base_values).all() and (found.base_values <= high).all()
+    truth = found.base_matrix @ np.concatenate((unknowns(true, slice(None)), s, v))
+    known = np.array([f"{ARM.velocity_names[3]}.speed" != name for name in found.base_names])
+    assert np.mean(((low <= truth) & (truth <= high))[known]) > 0.85
+    # Where the effect is told well its law is as good as linear.
+    at = [found.base_names.index(f"{ARM.velocity_names[0]}.{kind}") for kind in ("friction", "stribeck", "speed")]
+    half = 1.96 * np.sqrt(np.diag(found.covariance))[at]
+    assert np.abs((high - low)[at] / (2.0 * half) - 1.0).max() < 0.1
 
 
 def test_refusals():
@@ -260,6 +317,10 @@ def test_differentiate():
         raw = rd.differentiate(x + noise, 0.005, None)[k]
         assert np.abs(found - wanted)[inner].max() < 0.7 * np.abs(raw - wanted)[inner].max()
     assert np.abs(smooth[2] - qdd)[inner].max() < 0.02 * np.abs(raw - qdd)[inner].max()
+    # Noise of samples 1 / (1.8 cutoff) apart: the variance of a mean is that of independent ones.
+    impulse = rd.differentiate(np.eye(1, 801, 400)[0], 0.005, 1.0 / (1.8 * 20 * 0.005))[0]
+    correlation = np.correlate(impulse, impulse, "full")
+    assert abs(correlation[800 % 20 :: 20].sum() / correlation[800] - 1.0) < 0.02
 
     model = rd.load_urdf(robots.own("quadruped"), base="floating")
     twist = np.concatenate((np.array([1.0, -2.0, 0.5, 0.3, 0.2, -0.1]), np.linspace(-1.0, 1.0, model.nv - 6)))

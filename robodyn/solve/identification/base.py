@@ -9,6 +9,9 @@ from robodyn.internals.arguments import Array
 from robodyn.internals.errors import ArgumentError
 from robodyn.internals.records import dataclass
 
+CONFIDENCE = 3.841458820694124
+"""95 % of squares of a standard normal variable are smaller."""
+
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
@@ -27,6 +30,12 @@ class Estimate:
     misfit: float
     rows: int
     condition: float
+
+    @property
+    def bounds(self) -> Array:
+        """(b, 2) of 95 % of each base parameter, from the covariance."""
+        half = np.sqrt(CONFIDENCE * np.diag(self.covariance))
+        return np.column_stack((self.values - half, self.values + half))
 
 
 def estimate(factor: Array, rows: int) -> Estimate:

@@ -31,8 +31,9 @@ def differentiate(
     The filter is Butterworth's of fourth order, forwards and backwards, so that nothing is shifted in time (its gain at
     the cutoff is 1/2). A spline of fifth degree through what it leaves is differentiated. The first and last samples,
     about `1 / cutoff` seconds, are less exact than the others: leave them out. Torques of the same log are filtered in
-    the same way by `differentiate(tau, t, cutoff)[0]`. Noise of filtered samples is alike for `1 / (2 cutoff)` seconds:
-    take one of so many for `identify`, whose covariances count samples as independent.
+    the same way by `differentiate(tau, t, cutoff)[0]`. Noise of filtered samples is alike for `1 / (1.8 cutoff)` s,
+    since white noise behind this filter has the variance of a band of 0.9 cutoff: take one of so many for `identify`,
+    whose covariances count samples as independent.
 
     Args:
         q: (n, ...) samples one after another, at least 30; with a model (n, nq).

@@ -29,12 +29,14 @@ from robodyn.solve.identification.consistent import constrained
 from robodyn.solve.identification.prior import guess_of, whitened
 from robodyn.solve.identification.result import Identification
 from robodyn.solve.identification.rows import Samples, Unknowns, factor, per_velocity
-from robodyn.solve.identification.stribeck import find_speeds
+from robodyn.solve.identification.stribeck import find_speeds, improved, intervals
 
 _LEAST_NOISE = 1e-9
 """Of a joint, relative to its torques: data of a simulation may have none."""
-_LONGEST = 0.2
-"""The longest step of a speed, relative to it."""
+_WEIGHED, _SETTLED = 5, 1e-2
+"""Solutions whose noise weighs the next one, and a relative change of the noise that ends this."""
+_FEW = 1.0
+"""Equations of a joint, beyond those that parameters are fitted to, that do not tell its noise."""
 _TINY, _HUGE = 1e-30, 1e30
 """Bounds of noise and of the weight of the prior, whose squares are numbers."""
 _SAME = 1e-6
@@ -89,7 +91,8 @@ def identify(
             are unknown, and may be NaN.
         slowest: one number or (nv,), rad/s and m/s: torques of joints that are slower are not used. Where a joint turns
             round, filters mix both signs of its dry friction.
-        noise: standard deviation of the noise of tau, one number or (nv,), N m and N; None to estimate it.
+        noise: standard deviation of the noise of tau, one number or (nv,), N m and N; None to estimate it, of robots
+            with constraints as one share of all torques.
         f_ext: (..., n_bodies, 6) measured external forces, as in `inverse_dynamics`.
         targets, active: of the model's constraints, as in `constrained_forward_dynamics`.
 
@@ -135,12 +138,14 @@ def _identified(samples: Samples, guess: Model, weight: float, noise: Array | No
     if "stribeck" in unknowns.kinds:
         find_speeds(samples, typical)
     found, spread = _weighed(samples, noise, typical)
+    bounds = found.bounds
     if "stribeck" in unknowns.kinds:
-        found = _improved(samples, found, spread)
+        found = improved(samples, spread)
+        bounds = intervals(samples, spread, found)
     x = _solution(samples, found, guess, weight, within)
     if not np.isfinite(x).all():
         raise NumericalError("identify: parameters are not finite; wanted motions and torques of ordinary sizes")
-    return _result(samples, found, spread, x)
+    return _result(samples, found, bounds, spread, x)
 
 
 def _kinds(friction: Any, armature: bool) -> tuple[str, ...]:
@@ -206,29 +211,31 @@ def _prior(prior: Any, model: Model) -> Model:
 
 
 def _weighed(samples: Samples, noise: Array | None, typical: Array) -> tuple[Estimate, Array]:
-    """Least squares in units of the noise, and the noise (nv,). An unknown one is that of a first solution: of each
+    """Least squares in units of the noise, and the noise (nv,). An unknown one is that of the solution before: of each
     joint, or where rows mix joints the same share of the torques of all."""
     if noise is not None:
         return estimate(*factor(samples, noise)), noise
-    found = estimate(*factor(samples, typical))
-    spread = np.maximum(np.sqrt(found.misfit), _LEAST_NOISE) * typical
-    if not samples.mixed:
-        x = np.zeros(samples.unknowns.count)
-        x[found.base.columns] = found.values
-        # As many equations as base parameters are lost to the fit, the same share of each joint's.
-        share = found.rows / (found.rows - found.base.rank)
-        spread = np.fmax(np.sqrt(share) * samples.errors(x), _LEAST_NOISE * typical)
-    return estimate(*factor(samples, spread)), spread
+    spread = typical
+    found = estimate(*factor(samples, spread))
+    for _ in range(_WEIGHED):
+        last, spread = spread, np.maximum(_noise(samples, found, spread), _LEAST_NOISE * typical)
+        found = estimate(*factor(samples, spread))
+        if np.abs(spread / last - 1.0).max(initial=0.0) < _SETTLED:
+            break
+    return found, spread
 
 
-def _improved(samples: Samples, found: Estimate, spread: Array) -> Estimate:
-    """Another step of Gauss and Newton for the speeds of the Stribeck effect: the search saw some samples alone."""
-    values = dict(zip(found.base.columns.tolist(), found.values.tolist(), strict=True))
-    size, speed = (samples.unknowns.part(kind).start for kind in ("stribeck", "speed"))
-    for k, v in enumerate(samples.speeds.tolist()):
-        samples.speeds[k] = np.clip(values.get(speed + k, v), (1.0 - _LONGEST) * v, (1.0 + _LONGEST) * v)
-        samples.sizes[k] = values.get(size + k, 0.0)
-    return estimate(*factor(samples, spread))
+def _noise(samples: Samples, found: Estimate, spread: Array) -> Array:
+    """(nv,) of least squares with another noise."""
+    pooled: Array = np.sqrt(found.misfit) * spread
+    if samples.mixed:
+        return pooled
+    x = np.zeros(samples.unknowns.count)
+    x[found.base.columns] = found.values
+    used = np.sum(~samples.hidden, axis=0)
+    free = used - samples.fitted(found, spread)
+    own = samples.errors(x) * np.sqrt(used / np.maximum(free, _FEW))
+    return np.asarray(np.where(free > _FEW, own, pooled))
 
 
 def _solution(samples: Samples, found: Estimate, prior: Model, weight: float, consistent: bool) -> Array:
@@ -256,7 +263,7 @@ def _solution(samples: Samples, found: Estimate, prior: Model, weight: float, co
     return np.concatenate((x, speeds)) if "speed" in samples.unknowns.kinds else x
 
 
-def _result(samples: Samples, found: Estimate, spread: Array, x: Array) -> Identification:
+def _result(samples: Samples, found: Estimate, bounds: Array, spread: Array, x: Array) -> Identification:
     unknowns, base = samples.unknowns, found.base
     model = unknowns.model
     fields: dict[str, Any] = {"inertia": x[: unknowns.inertial].reshape(-1, 10)}
@@ -284,6 +291,7 @@ def _result(samples: Samples, found: Estimate, spread: Array, x: Array) -> Ident
         base_names=tuple(unknowns.names[k] for k in base.columns),
         base_values=found.values,
         covariance=found.covariance,
+        base_interval=bounds,
         base_matrix=base.matrix,
         unseen=tuple(name for name, there in zip(unknowns.names, felt, strict=True) if not there),
         noise=np.where(samples.hidden.all(axis=0), 0.0, spread),

@@ -22,7 +22,9 @@ class Identification:
     `standard_deviation` (p,): of each by the data alone, infinite where it cannot be felt apart from others.
 
     `base_names` (b,), `base_values` (b,), `covariance` (b, b): base parameters by least squares, without the prior and
-    without physical consistency; `base_matrix` (b, p): these are `base_matrix @ values` of a robot.
+    without physical consistency; `base_matrix` (b, p): these are `base_matrix @ values` of a robot. `base_interval`
+    (b, 2): 95 % of each: 1.96 standard deviations, but of armature, friction and Stribeck's effect of joints, where
+    that is asked for, by profile likelihood, since this effect is not linear in its speed.
     `unseen`: names of unknowns that no measured torque depends on.
 
     `noise` (nv,): standard deviation of the noise of tau that equations were weighed by, zero where tau was not
@@ -31,7 +33,8 @@ class Identification:
     where tau was not measured. `condition`: of the equations of base parameters, each in units of its own effect:
     from about 100 on the motion hardly tells some of them.
 
-    `stribeck` (nv, 2): s and v of the additional dry friction s exp(-(qd/v)^2) sign(qd), None if not asked for.
+    `stribeck` (nv, 2): s and v of the additional dry friction s exp(-(qd/v)^2) sign(qd), None if not asked for. v is
+    between 0.02 and 1 times the largest speed of the joint.
     """
 
     model: Model
@@ -41,6 +44,7 @@ class Identification:
     base_names: tuple[str, ...]
     base_values: Array
     covariance: Array
+    base_interval: Array
     base_matrix: Array
     unseen: tuple[str, ...]
     noise: Array

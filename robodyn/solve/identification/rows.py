@@ -19,6 +19,7 @@ from robodyn.internals.messages import brief
 
 if TYPE_CHECKING:
     from robodyn.api.dynamics import Dynamics
+    from robodyn.solve.identification.base import Estimate
 
 NAMES = "m", "hx", "hy", "hz", "Ixx", "Ixy", "Ixz", "Iyy", "Iyz", "Izz"
 """Of a body's parameters, in the order of `Model.inertia`."""
@@ -123,6 +124,16 @@ class Samples:
         used = np.sum(~self.hidden, axis=0)
         return np.where(used > 0, np.sqrt(total / np.maximum(used, 1)), np.nan)
 
+    def fitted(self, found: Estimate, noise: Array) -> Array:
+        """(nv,) how many equations of each joint are lost to the fit: the trace of its part of the projection onto the
+        columns, which is as large as the number of base parameters for all joints together."""
+        base, lost = found.base, np.zeros(self.unknowns.model.nv)
+        root = np.linalg.inv(np.linalg.qr(found.R[:, base.columns], mode="r"))
+        for piece in self._pieces():
+            rows = self.regressor(piece)[..., base.columns] @ root
+            lost += np.sum(np.where(self.hidden[piece], 0.0, np.sum(rows**2, axis=-1)), axis=0) / noise**2
+        return lost
+
     def _pieces(self) -> Iterator[slice]:
         """Samples whose regressors are made at a time."""
         step = max(1, _CHUNK // (self.unknowns.count * max(1, self.unknowns.model.nv)))
@@ -161,13 +172,28 @@ class Samples:
             for found in self._free(rows, piece, noise):
                 yield found[:, :-1], found[:, -1]
 
-    def column(self, k: int, noise: Array) -> Array:
-        """One column of all equations, of a coefficient of joints."""
-        parts = []
+    def products(self, speeds: Array, noise: Array) -> tuple[Array, Array]:
+        """(columns + 1, k, g) products of all columns, the right-hand sides last, with those of the Stribeck effect of
+        joints at (k, g) other speeds, and (k, g) squares of these; in units of the noise."""
+        joints, count = self.unknowns.joints, speeds.shape[1]
+        found = np.zeros((self.unknowns.count + 1, *speeds.shape))
+        squares = np.zeros(speeds.shape)
         for piece in self._pieces():
-            rows = self.joint_rows(piece)[:, :, [k - self.unknowns.inertial]]
-            parts += [found[:, 0] for found in self._free(rows, piece, noise)]
-        return np.concatenate(parts)
+            rows = np.concatenate((self.regressor(piece), self.torques(piece)[..., None]), axis=-1)
+            v = self.motion[1][piece]
+            for k, joint in enumerate(joints.tolist()):
+                law = np.sign(v[:, joint, None]) * np.exp(-((v[:, joint, None] / speeds[k]) ** 2))
+                if self.mixed:
+                    made = np.zeros((*v.shape, count))
+                    made[:, joint] = law
+                    parts = list(self._free(np.concatenate((rows, made), axis=-1), piece, noise))
+                else:
+                    used = ~self.hidden[piece][:, joint]
+                    parts = [np.concatenate((rows[used, joint], law[used]), axis=-1) / noise[joint]]
+                for part in parts:
+                    found[:, k] += part[:, :-count].T @ part[:, -count:]
+                    squares[k] += np.sum(part[:, -count:] ** 2, axis=0)
+        return found, squares
 
     def _free(self, rows: Array, piece: slice, noise: Array) -> Iterator[Array]:
         """Rows (n, nv, columns) of torques, combined so that no unknown force occurs in them, in units of their noise:

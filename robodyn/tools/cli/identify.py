@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ from robodyn.tools.cli.state_files import read_state_file
 
 _ILL = 100.0
 """A condition number from which the motion hardly tells some base parameters."""
+
+_ALIKE = 1.0 / 1.8
+"""The time for which noise is alike behind the filter of `differentiate`, in periods of its cutoff."""
 
 
 def run(model: Model, options: dict[str, Any]) -> None:
@@ -71,9 +75,9 @@ def _read(model: Model, options: dict[str, Any]) -> tuple[Array, Array, Array, A
     tau = differentiate(tau, dt, cutoff)[0]
     if cutoff is None:
         return q, qd, qdd, tau
-    # The filter knows nothing of what was before and after, and noise of what it leaves takes 1 / (2 cutoff) to change.
+    # The filter knows nothing of what was before and after, and noise of what it leaves is alike for _ALIKE / cutoff.
     ends = min(len(q) // 4, round(rate / cutoff))
-    inner = slice(ends, len(q) - ends, max(1, round(0.5 * rate / cutoff)))
+    inner = slice(ends, len(q) - ends, math.ceil(_ALIKE * rate / cutoff))
     return q[inner], qd[inner], qdd[inner], tau[inner]
 
 
@@ -85,6 +89,7 @@ def _contents(found: Identification) -> dict[str, Any]:
         "parameters": dict(zip(found.names, numbers(found.values), strict=True)),
         "standard_deviation": dict(zip(found.names, numbers(found.standard_deviation), strict=True)),
         "base_parameters": dict(zip(found.base_names, numbers(found.base_values), strict=True)),
+        "base_interval": dict(zip(found.base_names, found.base_interval.tolist(), strict=True)),
         "unseen": list(found.unseen),
         "noise": numbers(found.noise),
         "torque_error": numbers(found.torque_error),
