@@ -350,15 +350,15 @@ class GpuEngine(Engine):
         if (step, base) not in self._marches:
             launches: tuple[Launch, ...] = ()
             if self.model.n_bodies and self.options.kernel in ("auto", "unrolled"):
-                launches = self._launched(lambda: [marching_kernel(self.model, step, self.dtype, base=base)])
+                launches = self.launched(lambda: [marching_kernel(self.model, step, self.dtype, base=base)])
             if self.model.n_bodies and not launches and step.dynamics.in_stages():
-                launches = self._launched(
+                launches = self.launched(
                     lambda: [unrolled_kernel(self.model, part, self.dtype, name="part") for part in step.parts]
                 )
             self._marches[step, base] = launches
         return self._marches[step, base]
 
-    def _launched(self, sources: Callable[[], Sequence[KernelSource]]) -> tuple[Launch, ...]:
+    def launched(self, sources: Callable[[], Sequence[KernelSource]]) -> tuple[Launch, ...]:
         """Kernels on the device, or an empty tuple if one of them is too large."""
         try:
             with self.device.selected():
@@ -385,7 +385,7 @@ class GpuEngine(Engine):
             launches: tuple[Launch, ...] = ()
             permitted = self.options.kernel in ("auto", "unrolled")
             if self.model.n_bodies and permitted:
-                launches = self._launched(lambda: [unrolled_kernel(self.model, task, self.dtype, base)])
+                launches = self.launched(lambda: [unrolled_kernel(self.model, task, self.dtype, base)])
             self._programs[task, base] = Plan(Variant("unrolled"), launches, {}) if launches else None
         return self._programs[task, base]
 

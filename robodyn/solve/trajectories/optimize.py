@@ -31,6 +31,7 @@ from robodyn.internals.errors import ArgumentError, SingularError
 from robodyn.internals.messages import brief
 from robodyn.solve.trajectories.costs import Cost
 from robodyn.solve.trajectories.curvature import Curvature
+from robodyn.solve.trajectories.device_search import DeviceSearch, require_device_search
 from robodyn.solve.trajectories.guess import holding
 from robodyn.solve.trajectories.multiple import MultipleShooting
 from robodyn.solve.trajectories.pool import PooledSearch
@@ -216,10 +217,15 @@ def searched(
 ) -> Search:
     """The search of all problems at its end."""
     rows, done = np.arange(problem.count), [0]
-    q, qd = problem.roll_out(rows, u) if guess is None else guess
-    kind = PooledSearch if guess is None else MultipleShooting
-    search = kind(problem, q, qd, u, curvature)
     some = max(1, _CHUNK_SCALARS // (problem.steps * 4 * problem.nv**2))
+    if problem.dyn.engine.name == "gpu":
+        require_device_search(problem, guess is not None, curvature is not None)
+        search: Search = (on_device := DeviceSearch(problem, u))
+        some = on_device.at_once
+    else:
+        q, qd = problem.roll_out(rows, u) if guess is None else guess
+        kind = PooledSearch if guess is None else MultipleShooting
+        search = kind(problem, q, qd, u, curvature)
     for first in range(0, problem.count, some):
         of_chunk = rows[first : first + some]
 
