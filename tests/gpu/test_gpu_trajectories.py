@@ -1,4 +1,4 @@
-"""Trajectories on the GPU engine: its backward pass beside the CPU engine's, from the same text."""
+"""Trajectories on the GPU engine: backward passes beside the CPU engine's, from the same text, and whole batches."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ import robodyn as rd
 from robodyn.engines.gpu.source import KernelSource
 from robodyn.solve.trajectories.backward import BackwardPass
 from robodyn.solve.trajectories.backward_kernel import backward_source
+from robodyn.solve.trajectories.riccati_kernel import DeviceScan, chosen_length, scan_sources
+from robodyn.solve.trajectories.riccati_scan import RiccatiScan
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "it runs")
 ROUNDING = {"float64": 1e-12, "float32": 1e-5}
+BOUNDS = ("lower", "upper")
 
 
 def problems(rng: Any, nv: int, nu: int, steps: int, batch: int, dtype: str) -> dict[str, Any]:
@@ -45,13 +48,41 @@ def problems(rng: Any, nv: int, nu: int, steps: int, batch: int, dtype: str) -> 
     return {name: np.ascontiguousarray(array, dtype) for name, array in given.items()}
 
 
-def launched(device: HostDevice, source: KernelSource, arrays: dict[str, Any], rows: int, *numbers: int) -> list[Any]:
-    """Results of a kernel on two blocks."""
-    held = [*(arrays[name] for name in (*source.inputs, *source.outputs)), *source.constants]
-    scratch = np.full(source.workspace(2), np.nan, source.dtype)
-    there = [*map(_device, held), _device(scratch) if scratch.size else None]
-    device.load(source).launch(2, there, rows, numbers)
-    return [_plain(each) for each in there[len(source.inputs) :][: len(source.outputs)]]
+def of_problems(given: dict[str, Any], without: tuple[str, ...]) -> dict[str, Any]:
+    """The same with problems before knots."""
+    found = {
+        name: array if name in ("vx", "vxx", "mu") else array.swapaxes(0, 1)
+        for name, array in given.items()
+        if name not in without
+    }
+    nu, n = given["lu"].shape[-1], given["lx"].shape[-1]
+    return found | {"lux": np.zeros((1, 1, nu, n))}
+
+
+def on(device: HostDevice, given: dict[str, Any], steps: int, batch: int, nu: int, n: int) -> dict[str, Any]:
+    """Arrays there, and others for results."""
+    shapes = {"k": (steps, batch, nu), "K": (steps, batch, nu, n), "expected": (batch, 2)}
+    empty = {name: np.full(shape, np.inf, given["A"].dtype) for name, shape in shapes.items()}
+    return {name: _device(array) for name, array in {**given, **empty}.items()}
+
+
+def launches(device: HostDevice, source: KernelSource) -> Any:
+    """Launches of a kernel on two blocks, as the engine makes them."""
+    kernel, constants = device.load(source), [*map(_device, source.constants)]
+
+    def call(arrays: Any, rows: int, xp: Any, numbers: Any) -> None:
+        held = [arrays[name] for name in (*source.inputs, *source.outputs)]
+        scratch = xp.empty((source.workspace(2),), source.dtype) if source.workspace_scalars else None
+        kernel.launch(2, [*held, *constants, scratch], rows, numbers)
+
+    return call
+
+
+def compare(found: list[Any], wanted: list[Any], ok: Any, most: float) -> None:
+    """k, K and expected, of the device and of the CPU."""
+    k, K, expected = map(_plain, found)
+    for one, each in zip((k.swapaxes(0, 1), K.swapaxes(0, 1), expected), wanted, strict=True):
+        np.testing.assert_allclose(one, each, rtol=0.0, atol=most * np.abs(each[ok]).max())
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -65,19 +96,36 @@ def test_gpu_backward_pass_is_that_of_the_cpu(box: bool, dtype: str) -> None:
         given["A"][-1, 1, 0, 0] = np.nan
         source = backward_source(2 * nv, nu, np.dtype(dtype), room, gap=True, box=box)
         assert bool(source.workspace_scalars) is not bool(source.shared_bytes)
-        shapes = {"k": (steps, batch, nu), "K": (steps, batch, nu, 2 * nv), "expected": (batch, 2)}
-        empty = {name: np.full(shape, np.inf, dtype) for name, shape in shapes.items()}
-        found = launched(HostDevice(order), source, {**given, **empty}, batch, batch, 0, steps)
-        plain = {
-            name: array if name in ("vx", "vxx", "mu") else array.swapaxes(0, 1)
-            for name, array in given.items()
-            if box or name not in ("lower", "upper")
-        }
-        zero = np.zeros((1, 1, nu, 2 * nv))
-        *wanted, ok = BackwardPass(nv, nu, steps, dtype=dtype, box=box)(**plain, lux=zero)
+        device = HostDevice(order)
+        arrays = on(device, given, steps, batch, nu, 2 * nv)
+        launches(device, source)(arrays, batch, device.xp, [batch, 0, steps])
+        *wanted, ok = BackwardPass(nv, nu, steps, dtype=dtype, box=box)(**of_problems(given, () if box else BOUNDS))
         assert ok.tolist() == [True, False]
-        for one, each in zip((found[0].swapaxes(0, 1), found[1].swapaxes(0, 1), found[2]), wanted, strict=True):
-            np.testing.assert_allclose(one, each, rtol=0.0, atol=ROUNDING[dtype] * np.abs(each[ok]).max())
+        compare([arrays[name] for name in ("k", "K", "expected")], wanted, ok, ROUNDING[dtype])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.kernels
+def test_gpu_scans_are_those_of_the_cpu(dtype: str) -> None:
+    """Stretches and pairs of two problems, in shared memory and in global memory, with knots left over in front."""
+    rng, batch, (nv, nu, steps) = np.random.default_rng(6), 2, (2, 1, 7)
+    given = problems(rng, nv, nu, steps, batch, dtype)
+    *wanted, ok = RiccatiScan(nv, nu, steps, dtype=dtype, length=2)(**of_problems(given, BOUNDS))
+    assert ok.all()
+    for order, room in (("reverse", 48 << 10), ("random", 0)):
+        device, n, kind = HostDevice(order), 2 * nv, np.dtype(dtype)
+        sources = *scan_sources(n, nu, kind, room, gap=True), backward_source(n, nu, kind, room, gap=True)
+        arrays = on(device, given, steps, batch, nu, n)
+        scan = DeviceScan(tuple(launches(device, each) for each in sources), n, nu, 2, device.xp)
+        expected = scan(arrays, batch, steps)
+        compare([arrays["k"], arrays["K"], expected], wanted, ok, 10.0 * ROUNDING[dtype])
+
+
+def test_gpu_chooses_scans_by_a_model_of_work() -> None:
+    """Of few problems with long horizons, with stretches that keep all warps busy; of many problems never."""
+    assert chosen_length(14, 7, 20, 1, 1000) == 0
+    assert 1 <= chosen_length(14, 7, 1000, 1, 1000) <= 4 < chosen_length(14, 7, 10_000, 1, 1000) <= 20
+    assert chosen_length(14, 7, 1000, 1000, 1000) == chosen_length(14, 7, 1, 1, 1000) == 0
 
 
 def _cartpole() -> tuple[Any, ...]:
@@ -100,8 +148,14 @@ def _floating() -> tuple[Any, ...]:
     return model, cost, start, 5, {"iterations": 2}
 
 
-@pytest.mark.parametrize("case", [_cartpole, _floating])
-@pytest.mark.some(of=2, rest="kernels")
+def _scanned() -> tuple[Any, ...]:
+    """The same without limits, by scans."""
+    model, cost, start, steps, options = _cartpole()
+    return model, cost, start, steps, {**options, "limits": None, "backward": "scan"}
+
+
+@pytest.mark.parametrize("case", [_cartpole, _floating, _scanned])
+@pytest.mark.some(of=3, rest="kernels")
 def test_gpu_batches_of_trajectories_are_those_of_the_cpu(case: Any, host: HostDevice) -> None:
     """All stages of all iterations, in a few launches each."""
     model, cost, start, steps, options = case()
@@ -110,13 +164,18 @@ def test_gpu_batches_of_trajectories_are_those_of_the_cpu(case: Any, host: HostD
         for name in ("cpu", "gpu")
     )
     print(found.status, found.iterations, found.log)
-    assert found.status.tolist() == wanted.status.tolist() and len(set(found.iterations)) > (case is _cartpole)
+    assert found.status.tolist() == wanted.status.tolist() and len(set(found.iterations)) > (case is not _floating)
     for name in ("q", "qd", "tau", "gains", "cost", "log"):
         one, other = getattr(found, name), getattr(wanted, name)
         np.testing.assert_allclose(one, other, rtol=0.0, atol=1e-7 * np.abs(other).max(), err_msg=name)
     rounds, rolled = (sum(name == each for name, _ in host.launches) for each in ("backward", "march"))
+    if case is _scanned:
+        assert [sum(name == each for name, _ in host.launches) for each in ("stretches", "pairs")] == [
+            rounds,
+            2 * rounds,
+        ]
     assert rounds == found.iterations.max() + (found.status == "converged").all()
-    assert (rolled > rounds + 1) is (case is _cartpole)  # a first one, and those of shorter steps
+    assert (rolled > rounds + 1) is (case is not _floating)  # a first one, and those of shorter steps
     single = rd.Dynamics(model, engine="gpu", dtype="float32", joint_forces=())
     part = rd.optimize_trajectory(single, cost, start, steps, 0.1, **{**options, "iterations": 1})
     assert part.q.dtype == np.float32 and (part.cost == found.log[..., 1].astype(np.float32)).all()

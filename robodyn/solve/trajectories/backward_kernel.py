@@ -26,6 +26,7 @@ from robodyn.compile.loops.language import (
 )
 from robodyn.engines.gpu.functions import kernel_source, several, vector_types
 from robodyn.engines.gpu.source import KernelSource
+from robodyn.internals.arguments import Array as Numbers
 from robodyn.solve.trajectories.backward import least_pivot
 from robodyn.solve.trajectories.backward_code import ENTRIES, PLACES, Given, Work, fill, given, layout, pass_back
 
@@ -50,9 +51,9 @@ def backward_source(
 ) -> KernelSource:
     """The kernel for n states and nu controls.
 
-        backward(sources, results, sizes, numbers, workspace, rows, problems, first, length)
+        backward(sources, results, sizes, numbers, workspace, rows, batch, first, length)
 
-    Row r is the stretch r // problems of the problem r % problems. A stretch has `length` knots; the first one begins
+    Row r is the stretch r // batch of the problem r % batch. A stretch has `length` knots; the first one begins
     at the knot `first`. Results of rows that fail are NaN.
 
     Args:
@@ -63,10 +64,8 @@ def backward_source(
         box: True if bounds are given.
     """
     inputs = (*INPUTS, *(("gap",) if gap else ()), *(("lower", "upper") if box else ()))
-    line, small = (-(-(count + 1) // WARP) * WARP for count in (n + nu, nu))
-    *offsets, size = layout(n, nu, line, small, dtype.itemsize)
-    own, scalars = shapes(n, nu), size // dtype.itemsize
-    bytes_of = [prod(own[name]) * dtype.itemsize if name in own else 0 for name in ENTRIES]
+    sizes, numbers = constants(n, nu, dtype)
+    size, scalars = int(sizes[4]), int(sizes[5])
     shared = scalars if size <= shared_bytes else 0
     return kernel_source(
         backward,
@@ -78,15 +77,24 @@ def backward_source(
         workspace_scalars=0 if shared else scalars,
         threads_per_state=WARP,
         types=vector_types(dtype),
-        constants=(
-            np.array([n, nu, line, small, size, scalars, *offsets, *bytes_of], np.int64),
-            np.array([least_pivot(dtype), *np.zeros(n * nu)], dtype),
-        ),
+        constants=(sizes, numbers),
         sources=several(len(inputs)),
         results=several(len(OUTPUTS)),
         names=(*inputs, *OUTPUTS),
         shared=bool(shared),
     )
+
+
+def constants(n: int, nu: int, dtype: np.dtype[Any], beyond: int = 0) -> tuple[Numbers, Numbers]:
+    """Sizes (n, nu, `line`, `small`, bytes and scalars of memory), offsets of `PLACES` and bytes of arrays; the least
+    pivot and zeros. `beyond`: bytes of further memory."""
+    line, small = (-(-(count + 1) // WARP) * WARP for count in (n + nu, nu))
+    *offsets, size = layout(n, nu, line, small, dtype.itemsize)
+    own = shapes(n, nu)
+    bytes_of = [prod(own[name]) * dtype.itemsize if name in own else 0 for name in ENTRIES]
+    size += beyond
+    sizes = np.array([n, nu, line, small, size, size // dtype.itemsize, *offsets, *bytes_of], np.int64)
+    return sizes, np.array([least_pivot(dtype), *np.zeros(n * nu)], dtype)
 
 
 @routine
@@ -97,7 +105,7 @@ def backward(
     numbers: Array[Scalar],
     workspace: Array[Scalar],
     rows: Word,
-    problems: Word,
+    batch: Word,
     first: Word,
     length: Word,
     names: Static[tuple[str, ...]],
@@ -106,22 +114,13 @@ def backward(
     """Pass back through stretches of problems; `shared`: whether in shared memory, instead of the workspace."""
     table, work, expected = local(Given, len(ENTRIES)), local(Work, 1), local(Scalar, 2)
     memory = pool(Scalar, sizes[5]) if shared else workspace + Word(block()) * sizes[5]
-    prepare(work, sizes, memory)
+    prepare(work, table, sizes, memory)
     work.steps = length
-    for number in range(len(ENTRIES)):
-        entry = table[number]
-        entry.data, entry.stride, entry.knot = 0, 0, 0
     table[ENTRIES.index("lux")].data = convert(Word, numbers + 1)
     for row in range(Word(block()), rows, Word(blocks())):
-        problem, start = row % problems, first + row // problems * length
         for number in range(len(names)):
-            name = names[number]
-            entry, size = table[ENTRIES.index(name)], sizes[_OFFSETS + len(PLACES) + ENTRIES.index(name)]
             base = convert(Word, sources[number] if number < len(sources) else results[number - len(sources)])
-            if name in OF_KNOTS:
-                entry.data, entry.knot = base + (start * problems + problem) * size, problems * size
-            else:
-                entry.data = base + (problem if name == "mu" else row) * size
+            point(table, names[number], base, sizes, row, batch, first + row // batch * length)
         pass_back(work, table, expected, spread(Scalar, numbers[0]), several=False)
         change = given(table, "expected", 0, 0)
         change[0], change[1] = expected[0], expected[1]
@@ -132,8 +131,22 @@ def backward(
                 fill(given(table, "K", 0, knot), work.nu * work.n)
 
 
-def prepare(work: Array[Work], sizes: Array[Word], memory: Array[Scalar]) -> None:
-    """Sizes and cleared memory of a warp."""
+def point(
+    table: Array[Given], name: Static[str], base: Word, sizes: Array[Word], row: Word, batch: Word, start: Word
+) -> None:
+    """Where an array has a row's numbers; `start`: the first knot of the row's stretch."""
+    entry, size = table[ENTRIES.index(name)], sizes[_OFFSETS + len(PLACES) + ENTRIES.index(name)]
+    if name in OF_KNOTS:
+        entry.data, entry.knot = base + (start * batch + row % batch) * size, batch * size
+    else:
+        entry.data = base + (row % batch if name == "mu" else row) * size
+
+
+def prepare(work: Array[Work], table: Array[Given], sizes: Array[Word], memory: Array[Scalar]) -> None:
+    """Sizes and cleared memory of a warp, and a table without arrays."""
+    for number in range(len(ENTRIES)):
+        entry = table[number]
+        entry.data, entry.stride, entry.knot = 0, 0, 0
     work.n, work.nu, work.line, work.small = sizes[0], sizes[1], sizes[2], sizes[3]
     work.row, work.end, work.memory = 0, 0, address(memory)
     work.offsets = array(Word, convert(Word, sizes + _OFFSETS))

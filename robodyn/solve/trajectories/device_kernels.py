@@ -7,6 +7,7 @@ knot, and all knots of all problems are the rows of one launch for derivatives. 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -24,18 +25,19 @@ from robodyn.solve.trajectories.follow import followed
 from robodyn.solve.trajectories.knot_costs import expansion_task, value_task
 from robodyn.solve.trajectories.problem import Problem
 from robodyn.solve.trajectories.programs import INTEGRATOR
+from robodyn.solve.trajectories.riccati_kernel import DeviceScan, chosen_length, scan_sources
 
 _PREFIXES = {False: "", True: "last_"}
 
 
 class DeviceKernels:
-    """The kernels of a problem.
+    """The kernels of a problem. `backward`: "auto", "recursion" or "scan".
 
     Raises:
         UnavailableError: one of them is too large, or the options of the engine want other kernels.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, backward: str) -> None:
         dyn, nv, nu = problem.dyn, problem.nv, problem.nu
         self.engine = cast(Any, dyn.engine)
         self.xp, self.dtype, model = self.engine.device.xp, self.engine.dtype, dyn.model
@@ -66,6 +68,24 @@ class DeviceKernels:
         self.backward = self._loaded(
             "the backward pass", lambda: backward_source(2 * nv, nu, self.dtype, shared, box=problem.boxed), model
         )
+
+        self.scan = self._scan(problem, backward)
+
+    def _scan(self, problem: Problem, backward: str) -> DeviceScan | None:
+        """Scans of backward passes, where they are wanted or shorter."""
+        n, nu, steps = 2 * problem.nv, problem.nu, problem.steps
+        device = self.engine.device
+        if backward == "recursion" or steps < 2:
+            return None
+        length = chosen_length(n, nu, steps, problem.count, self.backward.blocks)
+        if not length and backward == "auto":
+            return None
+        sources = scan_sources(n, nu, self.dtype, device.shared_bytes)
+        launches = tuple(
+            self._loaded("scans", lambda source=source: source, problem.dyn.model)  # type: ignore[misc]
+            for source in sources
+        )
+        return DeviceScan((*launches, self.backward), n, nu, length or math.isqrt(steps), self.xp)
 
     def _loaded(self, what: str, source: Callable[[], KernelSource], model: Any) -> Any:
         reason = "none for robots without joints"
@@ -218,6 +238,8 @@ class DeviceArrays:
         given |= {"mu": mu, "k": self.k, "K": self.K, "expected": expected}
         if problem.boxed:
             given |= {"lower": self.to_device(problem.lower) - self.u, "upper": self.to_device(problem.upper) - self.u}
+        if kernels.scan is not None:
+            return self.to_host(kernels.scan(given, many, n))
         kernels.backward(given, many, xp, [many, 0, n])
         return self.to_host(expected)
 

@@ -53,11 +53,12 @@ class DeviceSearch(Search):
     Args:
         problem: of an engine "gpu".
         u: first controls (B, N, nu).
+        backward: "auto", "recursion" or "scan".
     """
 
-    def __init__(self, problem: Problem, u: Array) -> None:
+    def __init__(self, problem: Problem, u: Array, backward: str) -> None:
         n, count = problem.steps, problem.count
-        self._kernels = DeviceKernels(problem)
+        self._kernels = DeviceKernels(problem, backward)
         q, qd = np.empty((count, n + 1, problem.q0.shape[1])), np.empty((count, n + 1, problem.nv))
         super().__init__(problem, q, qd, u)
 
