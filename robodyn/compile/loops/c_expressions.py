@@ -246,6 +246,8 @@ class Expressions(Walk):
     def literal(self, value: Any, kind: Number | Pointer) -> str:
         """A known number as a literal of C."""
         if isinstance(kind, Number) and kind.real and isinstance(value, (int, float)):
+            if not math.isfinite(value) and self.module.device:  # NVRTC has no <math.h>
+                return "(0.0 / 0.0)" if math.isnan(value) else "(1.0 / 0.0)" if value > 0 else "(-1.0 / 0.0)"
             if not math.isfinite(value):  # macros of <math.h>
                 return "NAN" if math.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
             return Dialect(kind.scalar).number(float(value))
