@@ -159,10 +159,8 @@ def _scanned() -> tuple[Any, ...]:
 def test_gpu_batches_of_trajectories_are_those_of_the_cpu(case: Any, host: HostDevice) -> None:
     """All stages of all iterations, in a few launches each."""
     model, cost, start, steps, options = case()
-    wanted, found = (
-        rd.optimize_trajectory(rd.Dynamics(model, engine=name, joint_forces=()), cost, start, steps, 0.1, **options)
-        for name in ("cpu", "gpu")
-    )
+    cpu, gpu = (rd.Dynamics(model, engine=name, joint_forces=()) for name in ("cpu", "gpu"))
+    wanted, found = (rd.optimize_trajectory(dyn, cost, start, steps, 0.1, **options) for dyn in (cpu, gpu))
     print(found.status, found.iterations, found.log)
     assert found.status.tolist() == wanted.status.tolist() and len(set(found.iterations)) > (case is not _floating)
     for name in ("q", "qd", "tau", "gains", "cost", "log"):
@@ -176,9 +174,12 @@ def test_gpu_batches_of_trajectories_are_those_of_the_cpu(case: Any, host: HostD
         ]
     assert rounds == found.iterations.max() + (found.status == "converged").all()
     assert (rolled > rounds + 1) is (case is not _floating)  # a first one, and those of shorter steps
+    made, once = len(host.kernels), {**options, "iterations": 1}
+    again = rd.optimize_trajectory(gpu, cost, start, steps, 0.1, **once)
+    assert len(host.kernels) == made and (again.cost == found.log[..., 1]).all()  # nothing is compiled anew
     single = rd.Dynamics(model, engine="gpu", dtype="float32", joint_forces=())
-    part = rd.optimize_trajectory(single, cost, start, steps, 0.1, **{**options, "iterations": 1})
-    assert part.q.dtype == np.float32 and (part.cost == found.log[..., 1].astype(np.float32)).all()
+    part = rd.optimize_trajectory(single, cost, start, steps, 0.1, **once)
+    assert part.q.dtype == np.float32 and (part.cost == again.cost.astype(np.float32)).all()
 
 
 def test_gpu_trajectories_refuse_what_has_no_kernels(host: HostDevice) -> None:

@@ -350,21 +350,29 @@ class GpuEngine(Engine):
         if (step, base) not in self._marches:
             launches: tuple[Launch, ...] = ()
             if self.model.n_bodies and self.options.kernel in ("auto", "unrolled"):
-                launches = self.launched(lambda: [marching_kernel(self.model, step, self.dtype, base=base)])
+                launches = self._launched(lambda: [marching_kernel(self.model, step, self.dtype, base=base)])
             if self.model.n_bodies and not launches and step.dynamics.in_stages():
-                launches = self.launched(
+                launches = self._launched(
                     lambda: [unrolled_kernel(self.model, part, self.dtype, name="part") for part in step.parts]
                 )
             self._marches[step, base] = launches
         return self._marches[step, base]
 
-    def launched(self, sources: Callable[[], Sequence[KernelSource]]) -> tuple[Launch, ...]:
+    def _launched(self, sources: Callable[[], Sequence[KernelSource]]) -> tuple[Launch, ...]:
         """Kernels on the device, or an empty tuple if one of them is too large."""
         try:
-            with self.device.selected():
-                return tuple(map(self._launch, self.device.load_all(sources())))
+            return self.launches(sources())
         except UnavailableError:
             return ()
+
+    def launches(self, sources: Sequence[KernelSource]) -> tuple[Launch, ...]:
+        """Kernels on the device, compiled in parallel.
+
+        Raises:
+            UnavailableError: one of them does not compile.
+        """
+        with self.device.selected():
+            return tuple(map(self._launch, self.device.load_all(sources)))
 
     def step_gradient(self, task: StepGradient, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
         """Fill the Jacobians A and B of a step on the device; see `protocol.TimeLoops`."""
@@ -385,7 +393,7 @@ class GpuEngine(Engine):
             launches: tuple[Launch, ...] = ()
             permitted = self.options.kernel in ("auto", "unrolled")
             if self.model.n_bodies and permitted:
-                launches = self.launched(lambda: [unrolled_kernel(self.model, task, self.dtype, base)])
+                launches = self._launched(lambda: [unrolled_kernel(self.model, task, self.dtype, base)])
             self._programs[task, base] = Plan(Variant("unrolled"), launches, {}) if launches else None
         return self._programs[task, base]
 

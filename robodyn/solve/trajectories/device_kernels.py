@@ -8,12 +8,12 @@ knot, and all knots of all problems are the rows of one launch for derivatives. 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from robodyn.algorithms.tasks import Traceable
 from robodyn.api.motion.step_spec import chosen_step, gradient_of
 from robodyn.engines.gpu.source import KernelSource
 from robodyn.engines.gpu.unrolled_kernels import MAX_OPERATIONS, marching_kernel, unrolled_kernel
@@ -27,7 +27,8 @@ from robodyn.solve.trajectories.problem import Problem
 from robodyn.solve.trajectories.programs import INTEGRATOR
 from robodyn.solve.trajectories.riccati_kernel import DeviceScan, chosen_length, scan_sources
 
-_PREFIXES = {False: "", True: "last_"}
+_KNOWN: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
+"""Kernels of engines, by what determines their texts."""
 
 
 class DeviceKernels:
@@ -54,47 +55,50 @@ class DeviceKernels:
                 "roll-outs", f"its feedback has {gains} gains, and programs at most {MAX_OPERATIONS} operations"
             )
 
-        def unrolled(task: Traceable) -> Callable[[], KernelSource]:
+        def unrolled(task: Any) -> Callable[[], KernelSource]:
             return lambda: unrolled_kernel(model, task, self.dtype)
 
-        self.follow = self._loaded("roll-outs", lambda: marching_kernel(model, follow, self.dtype), model)
-        self.gradient = self._loaded("derivatives", unrolled(gradient_of(step, model, ("tau", *given))), model)
-        self.model = self._loaded("costs", unrolled(expansion_task(pieces[False], nu, nv)), model)
-        self.last_value = self.last_model = None
+        gradient, value = gradient_of(step, model, ("tau", *given)), value_task(pieces[True], 0)
+        running, last = expansion_task(pieces[False], nu, nv), expansion_task(pieces[True], 0, nv)
+        n, boxed, shared = 2 * nv, problem.boxed, self.engine.device.shared_bytes
+        wanted = [
+            ("roll-outs", follow, lambda: marching_kernel(model, follow, self.dtype)),
+            ("derivatives", gradient, unrolled(gradient)),
+            ("costs", running, unrolled(running)),
+            ("the backward pass", (n, nu, boxed), lambda: backward_source(n, nu, self.dtype, shared, box=boxed)),
+        ]
         if pieces[True]:
-            self.last_value = self._loaded("costs", unrolled(value_task(pieces[True], 0)), model)
-            self.last_model = self._loaded("costs", unrolled(expansion_task(pieces[True], 0, nv)), model)
-        shared = self.engine.device.shared_bytes
-        self.backward = self._loaded(
-            "the backward pass", lambda: backward_source(2 * nv, nu, self.dtype, shared, box=problem.boxed), model
-        )
-
+            wanted += [("costs", value, unrolled(value)), ("costs", last, unrolled(last))]
+        self.follow, self.gradient, self.model, self.backward, *ends = self._loaded(wanted)
+        self.last_value: Any = ends[0] if ends else None
+        self.last_model: Any = ends[1] if ends else None
         self.scan = self._scan(problem, backward)
 
     def _scan(self, problem: Problem, backward: str) -> DeviceScan | None:
         """Scans of backward passes, where they are wanted or shorter."""
         n, nu, steps = 2 * problem.nv, problem.nu, problem.steps
-        device = self.engine.device
         if backward == "recursion" or steps < 2:
             return None
         length = chosen_length(n, nu, steps, problem.count, self.backward.blocks)
         if not length and backward == "auto":
             return None
-        sources = scan_sources(n, nu, self.dtype, device.shared_bytes)
-        launches = tuple(
-            self._loaded("scans", lambda source=source: source, problem.dyn.model)  # type: ignore[misc]
-            for source in sources
-        )
-        return DeviceScan((*launches, self.backward), n, nu, length or math.isqrt(steps), self.xp)
+        sources = scan_sources(n, nu, self.dtype, self.engine.device.shared_bytes)
+        wanted = [("scans", (n, nu, each.name), lambda each=each: each) for each in sources]
+        return DeviceScan((*self._loaded(wanted), self.backward), n, nu, length or math.isqrt(steps), self.xp)
 
-    def _loaded(self, what: str, source: Callable[[], KernelSource], model: Any) -> Any:
-        reason = "none for robots without joints"
-        if model.n_bodies:
-            launches = self.engine.launched(lambda: [source()])
-            if launches:
-                return launches[0]
-            reason = "its program is too large"
-        raise self._refusal(what, reason)
+    def _loaded(self, wanted: Sequence[tuple[str, Any, Callable[[], KernelSource]]]) -> list[Any]:
+        """Kernels, each with what it is for, what determines its text, and the text."""
+        if not self.engine.model.n_bodies:
+            raise self._refusal(wanted[0][0], "there are no joints")
+        known, missing = _KNOWN.setdefault(self.engine, {}), dict[Any, KernelSource]()
+        for what, key, source in wanted:
+            if key not in known and key not in missing:
+                try:
+                    missing[key] = source()
+                except UnavailableError as error:
+                    raise self._refusal(what, f"({error})") from error
+        known.update(zip(missing, self.engine.launches([*missing.values()]), strict=True))
+        return [known[key] for _, key, _ in wanted]
 
     def _refusal(self, what: str, reason: str) -> UnavailableError:
         name = quoted(self.engine.model.name)

@@ -283,7 +283,8 @@ def result_of(search: Search, dyn: Dynamics) -> Trajectory:
     gains = np.zeros((problem.count, problem.steps, problem.nv, 2 * problem.nv))
     gains[..., problem.actuated, :] = search.gains
     every = np.arange(problem.count)
-    cost = problem.cost(every, search.q, search.qd, search.u, limits=False)
+    on_device = isinstance(search, DeviceSearch)  # which has no limits of states
+    cost = search.cost if on_device else problem.cost(every, search.q, search.qd, search.u, limits=False)
     violation = np.where(np.isfinite(cost), problem.limits.violation, np.inf) if problem.limits else np.zeros(len(cost))
 
     def shaped(array: Array) -> Array:
