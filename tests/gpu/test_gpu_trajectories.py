@@ -87,7 +87,7 @@ def compare(found: list[Any], wanted: list[Any], ok: Any, most: float) -> None:
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("box", [True, False])
-@pytest.mark.some(of=4, rest="kernels")
+@pytest.mark.kernels
 def test_gpu_backward_pass_is_that_of_the_cpu(box: bool, dtype: str) -> None:
     """A warp for a problem: in shared memory and in global memory, in each order of threads, and rows that fail."""
     rng, batch = np.random.default_rng(5), 2

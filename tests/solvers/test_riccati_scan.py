@@ -15,6 +15,7 @@ ROUNDING = {"float64": 1e-9, "float32": 1e-3}
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("size", [((7, 7, 40), 6), ((3, 1, 50), 8), ((2, 2, 9), 9), ((1, 1, 1), None)], ids=str)
+@pytest.mark.some(of=3, rest="kernels")
 def test_scan(size, dtype):
     """Time-varying steps and costs, gaps, products of states and controls; mu is part of luu. Some knots are left over
     in front of the stretches."""
