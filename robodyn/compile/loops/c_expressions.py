@@ -13,10 +13,23 @@ from typing import TYPE_CHECKING, Any
 from robodyn.compile.c.body import Dialect
 from robodyn.compile.loops.blocks import I1, I32, I64, Fixed, Number, Pointer, Struct, Type
 from robodyn.compile.loops.c_primitives import C_PRIMITIVES
-from robodyn.compile.loops.c_terms import AND, ATOM, CHOICE, OR, PREFIX, Term, c_type, has_terms, is_address
+from robodyn.compile.loops.c_terms import (
+    AND,
+    ATOM,
+    CHOICE,
+    LANE,
+    OR,
+    PREFIX,
+    Term,
+    c_type,
+    has_terms,
+    is_address,
+    lanes,
+    moved,
+)
 from robodyn.compile.loops.gpu import OutsideError
 from robodyn.compile.loops.language import Routine
-from robodyn.compile.loops.source import Source, each_part, is_static, source_of, type_named
+from robodyn.compile.loops.source import MISSING, Source, each_part, is_static, source_of, type_named
 from robodyn.compile.loops.walk import Computed, Walk, bound
 
 if TYPE_CHECKING:
@@ -53,6 +66,8 @@ class Expressions(Walk):
     module: Module
     put: Callable[[str], None]
     """Add a line."""
+    apart: Callable[[str], None]
+    """Add a line that stores to memory, between barriers of the warp."""
     new: Callable[[str], str]
     """A new C name for a variable."""
     room: Callable[[str], str]
@@ -89,6 +104,9 @@ class Expressions(Walk):
             text = f"({left.unsigned} {sign} {right})"  # unsigned division by a power of two is a shift
             return Term(f"(int){text}", kind, PREFIX, unsigned=text)
         pair = [self._operand(each, kind, sign) for each in (left, right)]
+        if isinstance(kind, Pointer) and lanes(kind.to) > 1:
+            places = moved(pair[1].text, pair[1].level, kind.to)
+            return Term(f"{pair[0].at(level)} {sign} {places}", kind, level, pair[0].read)
         read = any(isinstance(each, Term) and each.read for each in (left, right))
         return Term(f"{pair[0].at(level)} {sign} {pair[1].at(level + 1)}", kind, level, read)
 
@@ -167,9 +185,12 @@ class Expressions(Walk):
         assert isinstance(of, Term), f"{self.name}: {of} has no entries"
         to = of.pointed
         if isinstance(to, Struct):
-            moved: Term = self.binary(ast.Add(), of, k) if isinstance(k, Term) or k else of
-            return moved
-        return Term(f"{of.at(ATOM)}[{k.text if isinstance(k, Term) else k}]", to)
+            place: Term = self.binary(ast.Add(), of, k) if isinstance(k, Term) or k else of
+            return place
+        places, level = (k.text, k.level) if isinstance(k, Term) else (str(k), ATOM)
+        if lanes(to) > 1:
+            places = LANE if places == "0" else f"{moved(places, level, to)} + {LANE}"
+        return Term(f"{of.at(ATOM)}[{places}]", to)
 
     def field(self, of: Any, name: str, place: bool = False) -> Term:
         """A field of the structure at an address, or the address of the field."""
@@ -216,7 +237,8 @@ class Expressions(Walk):
         assert isinstance(kind, (Number, Pointer))
         if value.type == kind:
             return value
-        return Term(f"({c_type(kind, value.read)}){value.at(PREFIX)}", kind, PREFIX, value.read)
+        read = value.read and isinstance(kind, Pointer)
+        return Term(f"({c_type(kind, read)}){value.at(PREFIX)}", kind, PREFIX, read)
 
     def convert(self, kind: Number, value: Any) -> Term:
         """Convert a number to another type of number."""
@@ -229,6 +251,8 @@ class Expressions(Walk):
     def literal(self, value: Any, kind: Number | Pointer) -> str:
         """A known number as a literal of C."""
         if isinstance(kind, Number) and kind.real and isinstance(value, (int, float)):
+            if not math.isfinite(value) and self.module.device:  # NVRTC has no <math.h>
+                return "(0.0 / 0.0)" if math.isnan(value) else "(1.0 / 0.0)" if value > 0 else "(-1.0 / 0.0)"
             if not math.isfinite(value):  # macros of <math.h>
                 return "NAN" if math.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
             return Dialect(kind.scalar).number(float(value))
@@ -263,7 +287,11 @@ class Expressions(Walk):
         for name, annotation in source.parameters:
             if annotation is not None and not is_static(annotation):
                 given[name] = each_part(name, annotation, source, given[name], part)
+            elif isinstance(given[name], Term):
+                passed.append(given[name].text)
         called = self.module.called(function, given)
+        if called.known is not MISSING:
+            return called.known
         text, result = f"{called.name}({', '.join(passed)})", called.result
         if isinstance(result, tuple):
             found = self.new("found")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from robodyn.compile.loops.blocks import ADDRESS, I1, I32, I64, Pointer, Struct
-from robodyn.compile.loops.c_terms import ATOM, PREFIX, Term, c_type
+from robodyn.compile.loops.blocks import ADDRESS, I1, I32, I64, Number, Pointer, Struct
+from robodyn.compile.loops.c_terms import ATOM, CHOICE, LANE, PREFIX, Term, c_type, lanes
 
 if TYPE_CHECKING:
     from robodyn.compile.loops.c_expressions import Expressions as Writer
@@ -32,13 +32,47 @@ def _room(qualifier: str) -> Callable[..., Term]:
     return declared
 
 
-def _bytes(name: str) -> Callable[..., Term]:
-    def called(writer: Writer, to: Any, *others: Any) -> Term:
+def _bytes(name: str) -> Callable[..., Term | None]:
+    def called(writer: Writer, to: Any, *others: Any) -> Term | None:
         *given, size = others
+        if writer.module.by_lanes:
+            _by_lanes(writer, to, given[0] if given else None, size)
+            return None
         words = [writer.typed(each, ADDRESS).text for each in (to, *(given or [0]))]
         return Term(f"{name}({', '.join(words)}, {writer.typed(size, I64).text})", None)
 
     return called
+
+
+def _by_lanes(writer: Writer, to: Any, source: Any, size: Any) -> None:
+    """Copy bytes, or set them to zero: each lane its own words of four bytes."""
+    value = "0" if source is None else f"((const int*){source.at(PREFIX)})[k]"
+    count = writer.typed(size, I64).at(13)
+    writer.apart(f"for (long long k = {LANE}; k < {count} / 4; k += 32) ((int*){to.at(PREFIX)})[k] = {value};")
+
+
+def _load_some(writer: Writer, source: Any, mask: Any) -> Term:
+    return Term(f"{mask.at(CHOICE + 1)} ? {source.at(ATOM)}[{LANE}] : 0", source.pointed, CHOICE)
+
+
+def _store_some(writer: Writer, to: Any, mask: Any, value: Any) -> None:
+    kept, test = writer.new("stored"), writer.new("test")
+    writer.put(f"const {c_type(to.pointed)} {kept} = {value.text};")
+    writer.put(f"const bool {test} = {mask.text};")
+    writer.apart(f"if ({test}) {to.at(ATOM)}[{LANE}] = {kept};")
+
+
+def _extracted(writer: Writer, vector: Any, k: int) -> Any:
+    if not isinstance(vector, Term) or lanes(vector.type) == 1:
+        return vector  # vectors have one element here
+    return Term(f"__shfl_sync(0xffffffffu, {vector.text}, {k})", Number(vector.number.scalar))
+
+
+def _shuffled(writer: Writer, a: Any, b: Any, numbers: Sequence[int]) -> Term:
+    first, count = numbers[0], len(numbers)
+    assert a.text == b.text and list(numbers) == list(range(first, first + count)), "wanted elements in their order"
+    place = f"{first} + {LANE} % {count}" if first else f"{LANE} % {count}"
+    return Term(f"__shfl_sync(0xffffffffu, {a.text}, {place})", Number(a.number.scalar, count))
 
 
 def _word(name: str) -> Callable[[Writer], Term]:
@@ -107,7 +141,12 @@ C_PRIMITIVES: Mapping[str, Callable[..., Any]] = {
     "fma": _fma,
     "lanes_of": lambda _, of: of.width,
     "size_of": lambda _, of: of.size,
-    "extracted": lambda _, vector, k: vector,  # vectors have one element here
+    "extracted": _extracted,
+    "shuffled": _shuffled,
+    "places_of": lambda _, of: Term(LANE, of, 13),
+    "load_some": _load_some,
+    "store_some": _store_some,
+    "all_of": lambda _, test: test,  # of scalars, which all lanes share
     "unsigned_less": lambda writer, a, b: Term(f"{_unsigned(writer, a)} < {_unsigned(writer, b)}", I1, 10),
     "shifted": _shifted,
     "leading_zeros": _leading_zeros,

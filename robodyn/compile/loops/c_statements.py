@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from robodyn.compile.c.code import KEYWORDS
 from robodyn.compile.loops.blocks import I32, I64, Number, Pointer
 from robodyn.compile.loops.c_expressions import SIGNS, Expressions
-from robodyn.compile.loops.c_terms import Term, c_type
+from robodyn.compile.loops.c_terms import Term, c_type, has_terms
 from robodyn.compile.loops.gpu import unrolled
 from robodyn.compile.loops.live import live_in
-from robodyn.compile.loops.source import MISSING, Source, type_named
+from robodyn.compile.loops.source import MISSING, Source, is_static, type_named
 from robodyn.compile.loops.walk import BINARY, copied, rebuilt
 from robodyn.internals.records import dataclass
 
@@ -53,6 +53,11 @@ class Writer(Expressions):
         self.statements(body)
         self.lines = [line for line in self.lines if line]
 
+    def known_result(self) -> Any:
+        """The function's result if it is known and may be so (Static)."""
+        known = _own_type(self.source.returns) and not has_terms(self._returned)
+        return self._returned if known else MISSING
+
     def results(self) -> Term | tuple[Term, ...] | None:
         """The function's result: a value, the fields of a structure, or None."""
         wanted = self.source.returns
@@ -65,7 +70,7 @@ class Writer(Expressions):
         return self._result(wanted, self._returned, "")
 
     def _result(self, annotation: ast.expr, returned: Any, name: str) -> Term:
-        kind = type_named(annotation, self.source, self.types)
+        kind = returned.type if _own_type(annotation) else type_named(annotation, self.source, self.types)
         assert isinstance(kind, (Number, Pointer))
         return Term(name, kind, read=isinstance(returned, Term) and returned.read)
 
@@ -120,7 +125,8 @@ class Writer(Expressions):
 
     def _augassign(self, node: ast.AugAssign) -> None:
         held, value = self.evaluate(node.target), self.evaluate(node.value)
-        if isinstance(held, Term) and isinstance(held.type, Number) and not held.fixed:
+        in_memory = isinstance(held, Term) and self.module.by_lanes and not re.fullmatch(r"\w+", held.text)
+        if isinstance(held, Term) and isinstance(held.type, Number) and not held.fixed and not in_memory:
             self.put(f"{held.text} {SIGNS[BINARY[type(node.op)][0]][0]}= {self.typed(value, held.type).text};")
         else:
             self.store(node.target, self.binary(node.op, held, value))
@@ -135,7 +141,18 @@ class Writer(Expressions):
         self._store_at(self.field(of, name), value)
 
     def _store_at(self, place: Term, value: Any) -> None:
-        self.put(f"{place.text} = {self.typed(value, place.type).text};")
+        text = self.typed(value, place.type).text
+        if not self.module.by_lanes or place.type is None or "->" in place.text:
+            self.put(f"{place.text} = {text};")
+            return
+        kept = self.new("stored")
+        self.put(f"const {c_type(place.type)} {kept} = {text};")
+        self.apart(f"{place.text} = {kept};")
+
+    def apart(self, text: str) -> None:
+        """Add a line that stores to memory, between barriers of the warp that other lanes' reads do not pass."""
+        for each in ("__syncwarp();", text, "__syncwarp();"):
+            self.put(each)
 
     def _parallel(self, targets: Sequence[ast.expr], values: Any) -> Sequence[Any]:
         pairs = enumerate(values)
@@ -214,8 +231,11 @@ class Writer(Expressions):
             self.put("return;")
         else:
             assert self.source.returns is not None
-            kind = type_named(self.source.returns, self.source, self.types)
-            self.put(f"return {self.typed(value, kind).text};")
+            if _own_type(self.source.returns):
+                text = value.text if isinstance(value, Term) else ""
+            else:
+                text = self.typed(value, type_named(self.source.returns, self.source, self.types)).text
+            self.put(f"return {text};")
         self._returned, self.ended = value, "return"
 
     def _break(self, node: ast.Break) -> None:
@@ -343,6 +363,13 @@ class Writer(Expressions):
         """The current value of a variable."""
         slot = self.variables.get(name, MISSING)
         return (slot.term or MISSING) if isinstance(slot, _Slot) else slot
+
+
+def _own_type(annotation: ast.expr | None) -> bool:
+    """Whether a result has the type of what is returned: Static[...] and Any."""
+    if annotation is None:
+        return False
+    return is_static(annotation) or (isinstance(annotation, ast.Name) and annotation.id == "Any")
 
 
 def _fits(held: Term, value: Any) -> bool:

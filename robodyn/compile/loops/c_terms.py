@@ -20,8 +20,26 @@ def c_type(kind: Type | None, read: bool = False) -> str:
         return f"{'const ' if read else ''}{'char' if kind.to is None else c_type(kind.to)}*"
     if isinstance(kind, Struct):
         return kind.name
-    assert isinstance(kind, Number) and kind.width == 1, "vectors are not for C"
-    return _SCALARS[kind.scalar]
+    assert isinstance(kind, Number)
+    return _SCALARS[kind.scalar]  # of a vector, the element of one lane
+
+
+def lanes(kind: Any) -> int:
+    """The number of elements of a vector, which are spread over the lanes of a warp; 1 for other types."""
+    return kind.width if isinstance(kind, Number) else 1
+
+
+def moved(places: str, level: int, kind: Any) -> str:
+    """A number of values of a type as a number of scalars. `places`: an expression of C with that precedence."""
+    if lanes(kind) == 1:
+        return places
+    if re.fullmatch(r"-?\d+", places):
+        return str(int(places) * kind.width)
+    return f"{places if level >= 13 else f'({places})'} * {kind.width}"
+
+
+LANE = "(int)threadIdx.x % 32"
+"""The lane of this thread, whose warp shares a vector."""
 
 
 class Term(Unknown):

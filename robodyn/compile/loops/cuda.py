@@ -5,6 +5,10 @@ function, a variable of C as long as its block. A variable that is read after a 
 
 Every called function becomes a C function, once for each combination of known parameters and types. Compilers inline
 these functions.
+
+In CUDA a vector may have 32 elements, each of which belongs to a lane of a warp. All lanes then do the same with the
+same scalars, so each store to memory is between two barriers of the warp: behind the reads of other lanes, and before
+their next ones.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from typing import Any
 
 from robodyn.compile.loops.blocks import Fixed, Number, Pointer, Struct, Type
 from robodyn.compile.loops.c_statements import Writer
-from robodyn.compile.loops.c_terms import Printed, Term, c_type
+from robodyn.compile.loops.c_terms import Printed, Term, c_type, lanes
 from robodyn.compile.loops.language import Routine
 from robodyn.compile.loops.source import MISSING, each_part, is_static, source_of, type_named
 from robodyn.internals.records import dataclass
@@ -27,10 +31,11 @@ INLINE = "static __device__ __forceinline__"
 
 @dataclass(frozen=True)
 class _Function:
-    """A function of C."""
+    """A function of C. `known`: its result if it is known, so that nothing is printed."""
 
     name: str
     result: Term | tuple[Term, ...] | None
+    known: Any = MISSING
 
 
 class Module:
@@ -48,6 +53,8 @@ class Module:
         self._functions: dict[object, _Function] = {}
         self._defined: dict[object, str] = {}
         self._texts: list[str] = []
+        self.by_lanes = any(lanes(kind) > 1 for kind in types.values())
+        """Whether vectors are spread over lanes."""
         self._names: Counter[str] = Counter()
 
     def export(
@@ -147,10 +154,12 @@ class Module:
             one = given.get(parameter, MISSING)
             if is_static(annotation) or annotation is None:
                 assert one is not MISSING, f"{name}: {parameter} must be known"
-                writer.variables[parameter] = one
+                writer.variables[parameter] = part(parameter, ast.Constant(None), one) if isinstance(one, Term) else one
             else:
                 writer.variables[parameter] = each_part(parameter, annotation, source, one, part)
         writer.write(source.body)
+        if (known := writer.known_result()) is not MISSING:
+            return _Function(name, None, known)
         result, kind_name = writer.results(), "void"
         if isinstance(result, tuple):
             kind_name = f"{name}_result"

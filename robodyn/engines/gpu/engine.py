@@ -361,10 +361,18 @@ class GpuEngine(Engine):
     def _launched(self, sources: Callable[[], Sequence[KernelSource]]) -> tuple[Launch, ...]:
         """Kernels on the device, or an empty tuple if one of them is too large."""
         try:
-            with self.device.selected():
-                return tuple(map(self._launch, self.device.load_all(sources())))
+            return self.launches(sources())
         except UnavailableError:
             return ()
+
+    def launches(self, sources: Sequence[KernelSource]) -> tuple[Launch, ...]:
+        """Kernels on the device, compiled in parallel.
+
+        Raises:
+            UnavailableError: one of them does not compile.
+        """
+        with self.device.selected():
+            return tuple(map(self._launch, self.device.load_all(sources)))
 
     def step_gradient(self, task: StepGradient, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> bool:
         """Fill the Jacobians A and B of a step on the device; see `protocol.TimeLoops`."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from robodyn.compile.loops.blocks import Number
+from robodyn.compile.loops.blocks import Number, Type
 from robodyn.compile.loops.cuda import Module
 from robodyn.compile.loops.language import Routine
 from robodyn.compile.loops.source import MISSING, each_part, is_static, source_of
-from robodyn.engines.gpu.source import SCALARS, KernelSource
+from robodyn.engines.gpu.source import SCALARS, WARP, KernelSource
+from robodyn.internals.arguments import Array
 
 
 class Functions:
@@ -44,6 +45,18 @@ def several(count: int) -> tuple[object, ...]:
     return (MISSING,) * count
 
 
+def vector_types(dtype: np.dtype[np.floating]) -> dict[str, Type]:
+    """Types of functions whose vectors are spread over the lanes of a warp."""
+    scalar, lane, size = SCALARS[dtype.name], f"i{8 * dtype.itemsize}", dtype.itemsize
+    return {
+        "Vector": Number(scalar, WARP),
+        "Loose": Number(scalar, WARP, size),
+        "LooseScalar": Number(scalar, 1, size),
+        "Lanes": Number(lane, WARP),
+        "Lane": Number(lane),
+    }
+
+
 def kernel_source(
     routine: Routine[..., None],
     dtype: np.dtype[np.floating],
@@ -55,6 +68,10 @@ def kernel_source(
     blocks: int = 0,
     shared_bytes: int = 0,
     overlapping: Collection[str] = (),
+    workspace_scalars: int = 0,
+    threads_per_state: int = 1,
+    types: Mapping[str, Type] | None = None,
+    constants: Sequence[Array] = (),
     **known: Any,
 ) -> KernelSource:
     """A kernel from a routine.
@@ -68,6 +85,9 @@ def kernel_source(
         blocks: how many blocks a multiprocessor must have registers for (`__launch_bounds__`); 0 for no such bound.
         shared_bytes: dynamic shared memory of a block, in addition to the routine's static arrays.
         overlapping: array parameters whose memory may overlap that of others.
+        workspace_scalars, threads_per_state: of the source.
+        types: types of further type names.
+        constants: the arrays of constants, if they are the same at every launch.
         known: values of parameters that are compile-time constants; for a parameter `tuple[T, ...]`, `several(n)`.
     """
     scalar, source, parts = SCALARS[dtype.name], source_of(routine.function), dict[str, str]()
@@ -80,20 +100,22 @@ def kernel_source(
             each_part(parameter, annotation, source, known.get(parameter, MISSING), noted)
     names, name = list(parts), name or routine.__name__
     arrays, numbers = names[: (at := names.index("workspace"))], names[at + 2 :]
-    constants = arrays[len(inputs) + len(outputs) :]
+    fixed = arrays[len(inputs) + len(outputs) :]
     assert names[at + 1] == "rows"
-    module = Module({"Scalar": Number(scalar)}, device=True)
+    module = Module({"Scalar": Number(scalar), **(types or {})}, device=True)
     bounds = f"{threads}, {blocks}" if blocks else f"{threads}"
     alone = [each for each in arrays if each not in overlapping]
-    module.kernel(routine, name, bounds, read=(*arrays[: len(inputs)], *constants), alone=alone, **known)
+    module.kernel(routine, name, bounds, read=(*arrays[: len(inputs)], *fixed), alone=alone, **known)
     return KernelSource(
         name,
         module.text(),
         dtype,
         tuple(inputs),
         tuple(outputs),
-        tuple(np.zeros(1, np.int64 if parts[each] == "Array[Word]" else dtype) for each in constants),
+        tuple(constants or (np.zeros(1, np.int64 if parts[each] == "Array[Word]" else dtype) for each in fixed)),
+        threads_per_state=threads_per_state,
         block_threads=threads,
         shared_bytes=shared_bytes,
+        workspace_scalars=workspace_scalars,
         numbers=tuple(numbers),
     )

@@ -31,7 +31,8 @@ class KernelSource:
     g * block_threads / threads_per_state states in progress. `numbers`: names of the long long arguments after `rows`.
 
     A kernel that integrates over many steps has the number "steps", and a number NAME_moves for each input but q and
-    qd. Its outputs q_next and qd_next are arrays (steps, rows, ...). So is each input whose number NAME_moves is 1.
+    qd. Its outputs, q_next and qd_next among them, are arrays (steps, rows, ...). So is each input whose number
+    NAME_moves is 1.
     """
 
     name: str

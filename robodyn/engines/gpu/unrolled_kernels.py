@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from robodyn.algorithms.tasks import Derivative, ScalarTask, Step, Traceable
+from robodyn.algorithms.tasks import Derivative, ScalarTask, Traceable
 from robodyn.compile.c import sincos
 from robodyn.compile.c.body import Body
 from robodyn.compile.lowering import lower
@@ -266,7 +266,7 @@ def unrolled_kernel(
 
 def marching_kernel(
     model: Model,
-    step: Step,
+    step: Traceable,
     dtype: np.dtype[Any],
     name: str = "march",
     *,
@@ -417,7 +417,7 @@ def _march_numbers(arrays: Sequence[PortArray]) -> tuple[str, ...]:
 def _marching(
     name: str, block: Block, functions: Functions, arrays: Sequence[PortArray], statements: Sequence[str]
 ) -> str:
-    """A kernel in which each warp integrates its 32 states over all steps.
+    """A kernel in which each warp integrates its 32 states over all steps. Further results have a row for each step.
 
     States stay in shared memory. If their rows have no tile, each step reads the output rows of the step before.
     """
@@ -425,13 +425,14 @@ def _marching(
     by_name = {array.port.name: array for array in arrays}
     carried = [by_name[each] for each in _CARRIED]
     others = [array for array in arrays if not array.is_output and array.port.name not in _CARRIED]
-    results = [by_name[each] for each in _CARRIED.values()]
+    after_step = [by_name[each] for each in _CARRIED.values()]
+    results = [array for array in arrays if array.is_output]
     slabs = {
         **{array.port.name: f"step * {array.port.name}_moves * rows + first" for array in others},
         **{array.port.name: "step * rows + first" for array in results},
     }
     rows = [array.own_row(scalar, slabs[array.port.name]) for array in (*others, *results)]
-    for array, after in zip(carried, results, strict=True):
+    for array, after in zip(carried, after_step, strict=True):
         size = array.port.size
         slab = f"{after.row}_rows + ((step - 1) * rows + first + lane) * {size}"
         chosen = f"step ? {slab} : {array.row}_rows + (first + lane) * {size}"
@@ -453,7 +454,7 @@ def _marching(
         *(
             f"            for (int k = 0; k < {array.port.size}; k++) "
             f"tile[{array.offset} + lane * {padded(array.port.size)} + k] = {after.row}[k];"
-            for array, after in zip(carried, results, strict=True)
+            for array, after in zip(carried, after_step, strict=True)
             if array.offset is not None
         ),
         "        }",

@@ -48,7 +48,7 @@ class _Kernel:
         line, small = (-(-(count + 1) // entries) * entries for count in (n + nu, nu))
         *offsets, self.workspace_bytes = layout(n, nu, line, small, self._types["Scalar"].size)
         sizes = np.array([n, nu, steps, line, small, self.workspace_bytes, *offsets], np.int64)
-        self.constants = sizes, np.array([_LEAST * np.finfo(dtype).eps], dtype)
+        self.constants = sizes, np.array([least_pivot(dtype)], dtype)
         # Products of a knot, and what does not fill vectors: it decides when threads share a batch.
         self.row_ns = steps * (200.0 + n * (n + nu) * (1.5 * n + nu) / (4 * width))
         if self._native:
@@ -72,6 +72,11 @@ class _Kernel:
             return
         with bound(**self._types), np.errstate(all="ignore"):
             kernel(Memory(address, struct_of(Given)), 0, rows, scratch, self._several)
+
+
+def least_pivot(dtype: np.dtype[Any]) -> float:
+    """The pivot of Quu that counts as zero, relative to its diagonal entry."""
+    return _LEAST * float(np.finfo(dtype).eps)
 
 
 class BackwardPass:

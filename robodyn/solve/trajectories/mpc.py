@@ -17,7 +17,7 @@ from robodyn.core.constraints.resolved import anchored_by_calls
 from robodyn.core.model import Model
 from robodyn.internals import strict_types
 from robodyn.internals.arguments import Array, count, finite_real, real_array, require_finite, within_memory
-from robodyn.internals.errors import ArgumentError, NumericalError
+from robodyn.internals.errors import ArgumentError, NumericalError, UnavailableError
 from robodyn.internals.messages import brief
 from robodyn.solve.trajectories.costs import Cost, Pose, State, Sum
 from robodyn.solve.trajectories.optimize import MOST_STEPS, positive, read, result_of, searched
@@ -98,6 +98,10 @@ class Mpc:
         self._goals: dict[str, KnotValues] = {}
         start = model.neutral(), np.zeros(model.nv)
         read(self._dyn, self._cost, start, self._steps, self._dt, np.zeros(model.nv), None, **self._given)  # checks all
+        if self._dyn.engine.name == "gpu":
+            raise UnavailableError(
+                "Mpc: got engine 'gpu', which is for batches of problems; allowed: 'cpu', 'reference'"
+            )
         self.reset()
 
     def reset(self) -> None:

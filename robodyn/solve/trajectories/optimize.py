@@ -31,14 +31,17 @@ from robodyn.internals.errors import ArgumentError, SingularError
 from robodyn.internals.messages import brief
 from robodyn.solve.trajectories.costs import Cost
 from robodyn.solve.trajectories.curvature import Curvature
+from robodyn.solve.trajectories.device_search import DeviceSearch, require_device_search
 from robodyn.solve.trajectories.guess import holding
 from robodyn.solve.trajectories.multiple import MultipleShooting
 from robodyn.solve.trajectories.pool import PooledSearch
 from robodyn.solve.trajectories.problem import Problem, in_double
+from robodyn.solve.trajectories.riccati_scan import RiccatiScan, why_no_scan
 from robodyn.solve.trajectories.shooting import CONVERGED, DIVERGED, STALLED, Search
 from robodyn.solve.trajectories.terms import configurations
 from robodyn.solve.trajectories.trajectory import STATUSES, Trajectory
 
+BACKWARD = "auto", "recursion", "scan"
 MOST_STEPS, _MOST_ITERATIONS = 1 << 20, 1 << 20
 _CHUNK_SCALARS = 1 << 21
 """Problems that are solved together have some so many entries of A: their arrays stay near."""
@@ -63,6 +66,7 @@ def optimize_trajectory(
     active: ArrayLike | None = None,
     targets: ArrayLike | None = None,
     method: Literal["ilqr", "ddp"] = "ilqr",
+    backward: Literal["auto", "recursion", "scan"] = "auto",
     iterations: int = 100,
     tolerance: float = 1e-9,
     progress: bool = False,
@@ -92,6 +96,9 @@ def optimize_trajectory(
             constraints to the world without a place hold their links where q0 has them, points along the world's axes.
         method: "ilqr", or "ddp", with second derivatives of steps: quadratic convergence of strongly nonlinear
             problems, for trees of joints with one coordinate, without constraints and contacts.
+        backward: how gains are computed: by a Riccati "recursion" from the last knot, or by a "scan" over stretches of
+            knots, whose parallel steps are fewer. "auto" is the recursion, but on a GPU a scan where its depth is at
+            most half of the recursion's. A scan needs positive weights of `Control`, and no limits of effort.
         iterations: most iterations. Limits of states, clearances and friction take up to 20 solves of as many each.
         tolerance: an iteration that would lower the cost by less than this part of it is the last.
         progress: True for a progress bar: the number of problems that are done.
@@ -103,13 +110,14 @@ def optimize_trajectory(
         NumericalError: NaN or infinity in an argument.
         SingularError: a robot whose mass matrix is singular.
         UnavailableError: arrays on a GPU, `method="ddp"` for a robot without second derivatives, or for a robot with
-            contacts what they do not know: `max_contacts`, `active`, `targets`, `Friction`.
+            contacts what they do not know: `max_contacts`, `active`, `targets`, `Friction`. On the GPU engine:
+            contacts, `q_guess`, "ddp", limits other than "effort", and robots whose kernels would be too large.
 
     Warns:
         ConvergenceWarning: contact forces did not converge in a step of the result.
     """
     dyn = dynamics_of(dyn, "optimize_trajectory", constraints="obeyed")
-    word = one_of("method", method, ("ilqr", "ddp"))
+    word, way = one_of("method", method, ("ilqr", "ddp")), one_of("backward", backward, BACKWARD)
     shown = flag("progress", progress)
     most, small = count("iterations", iterations, 1, _MOST_ITERATIONS), positive("tolerance", tolerance)
     warn_of_unused_forces(dyn, "optimize_trajectory")
@@ -118,7 +126,7 @@ def optimize_trajectory(
     )
     curvature = Curvature(problem) if word == "ddp" else None
     with progress_bar(shown, problem.count, "optimize_trajectory") as advance:
-        search = searched(problem, u, guess, curvature, most, small, advance)
+        search = searched(problem, u, guess, curvature, most, small, advance, way)
     problem.warn_of_contacts("optimize_trajectory", search.q, search.qd, search.u)
     return result_of(search, dyn)
 
@@ -213,13 +221,24 @@ def searched(
     iterations: int,
     tolerance: float,
     advance: Callable[[int], None],
+    backward: str = "recursion",
 ) -> Search:
     """The search of all problems at its end."""
+    reason = why_no_scan(problem, curvature is not None) if backward != "recursion" else ""
+    if reason and backward == "scan":
+        raise ArgumentError(f"backward: got 'scan' with {reason}; wanted 'auto' or 'recursion'")
     rows, done = np.arange(problem.count), [0]
-    q, qd = problem.roll_out(rows, u) if guess is None else guess
-    kind = PooledSearch if guess is None else MultipleShooting
-    search = kind(problem, q, qd, u, curvature)
     some = max(1, _CHUNK_SCALARS // (problem.steps * 4 * problem.nv**2))
+    if problem.dyn.engine.name == "gpu":
+        require_device_search(problem, guess is not None, curvature is not None)
+        search: Search = (on_device := DeviceSearch(problem, u, "recursion" if reason else backward))
+        some = on_device.at_once
+    else:
+        q, qd = problem.roll_out(rows, u) if guess is None else guess
+        kind = MultipleShooting if guess is not None else Search if backward == "scan" else PooledSearch
+        search = kind(problem, q, qd, u, curvature)
+        if backward == "scan":
+            search.backward = RiccatiScan(problem.nv, problem.nu, problem.steps, engine=problem.dyn.engine)
     for first in range(0, problem.count, some):
         of_chunk = rows[first : first + some]
 
@@ -264,7 +283,8 @@ def result_of(search: Search, dyn: Dynamics) -> Trajectory:
     gains = np.zeros((problem.count, problem.steps, problem.nv, 2 * problem.nv))
     gains[..., problem.actuated, :] = search.gains
     every = np.arange(problem.count)
-    cost = problem.cost(every, search.q, search.qd, search.u, limits=False)
+    on_device = isinstance(search, DeviceSearch)  # which has no limits of states
+    cost = search.cost if on_device else problem.cost(every, search.q, search.qd, search.u, limits=False)
     violation = np.where(np.isfinite(cost), problem.limits.violation, np.inf) if problem.limits else np.zeros(len(cost))
 
     def shaped(array: Array) -> Array:

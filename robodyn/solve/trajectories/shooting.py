@@ -52,7 +52,7 @@ class Search:
         self.gains = np.zeros((*shape, 2 * problem.nv))
         self.cost = np.full(count, np.inf)
         self._log: list[tuple[Array, Array]] = []
-        self._backward = BackwardPass(
+        self.backward: Callable[..., tuple[Array, Array, Array, Array]] = BackwardPass(
             problem.nv, problem.nu, problem.steps, box=problem.boxed, engine=problem.dyn.engine
         )
         self.tick = tick or (lambda done: None)
@@ -123,7 +123,7 @@ class Search:
         bounds = self.problem.bounds(self.u[rows])
         lx, lxx = model.lx, model.lxx
         of_steps = lx[:, :-1], model.lu, lxx[:, :-1], model.lux, model.luu
-        return self._backward(A, B, gap, *of_steps, lx[:, -1], lxx[:, -1], self.mu[rows], *bounds)
+        return self.backward(A, B, gap, *of_steps, lx[:, -1], lxx[:, -1], self.mu[rows], *bounds)
 
     def iterate(self, rows: Array, tolerance: float) -> None:
         """One iteration of some problems."""
