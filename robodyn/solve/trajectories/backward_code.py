@@ -7,7 +7,12 @@ z = (du, dx, 1):
 
     Q = L + F'(V F + v e'),    F = (B, A, gap),    L = (luu, lux, lu; ., lxx, lx).
 
-The last element of z makes the gradient a column. The first rows of a Cholesky factorisation of Q, those of controls,
+The last element of z makes the gradient a column. Steps q+ = q + dt qd+ of vector spaces need the lower half Y of
+(B, A) alone: with dqd+ = Y z and dq+ = dq + dt Y z,
+
+    F'V F = Y'M Y + Y'S E + E'S'Y + E'V11 E,    M = dt^2 V11 + dt (V12 + V21) + V22,    S = dt V11 + V21,    E z = dq.
+
+The first rows of a Cholesky factorisation of Q, those of controls,
 are (U, Y, y) with U'U = Quu + mu. What remains of the other rows is the value of this knot,
 
     V = Qxx - Y'Y - mu K'K,    v = Qx - Y'y - mu K'k,    (K, k) = -U^-1 (Y, y).
@@ -47,6 +52,7 @@ from robodyn.compile.loops.language import (
     convert,
     copy,
     extracted,
+    fma,
     lanes_of,
     local,
     routine,
@@ -58,7 +64,10 @@ from robodyn.engines.cpu.loops.runtime import stage_in, stage_out, types_of
 from robodyn.solve.quadratic.factors import product
 from robodyn.solve.trajectories.dense_code import columns_of_vectors, eliminate, mirror, multiply, substitute, transfer
 
-INPUTS = ("A", "B", "gap", "lx", "lu", "lxx", "lux", "luu", "vx", "vxx", "mu", "lower", "upper")
+INPUTS = (
+    *("A", "B", "gap", "lx", "lu", "lxx", "lux", "luu", "vx", "vxx", "mu", "lower", "upper"),
+    *("lxx_diagonal", "luu_diagonal", "dt"),
+)
 OUTPUTS = ("k", "K", "expected", "ok")
 ENTRIES = (*INPUTS, *OUTPUTS, "sizes", "least")
 """Entries of the table."""
@@ -88,10 +97,10 @@ class Work(ctypes.Structure):
     )
 
 
-PLACES = (*"FWQGSTHM", "inverse", "x", "slope", "move", "end", "done", "lower", "upper", "marks")
-"""Memory of one problem, or of several at once: F; V F; Q, whose last rows become the value; gains; the first rows of
-Q while controls are clamped, or gains times mu; what is read and written for several problems; for bounds Quu + mu and
-its part of the free controls; 1 / U_kk; for bounds du, the gradient, the Newton step, where it ends, what is left of
+PLACES = (*"FWQGSTHM", "next", "cross", "inverse", "x", "slope", "move", "end", "done", "lower", "upper", "marks")
+"""Memory of one problem, or of several at once: F or Y; V F or M Y + S E; Q, whose last rows become the value; gains;
+the first rows of Q while controls are clamped, or gains times mu; what is read and written for several problems; for
+bounds Quu + mu and its part of the free controls; M and S of steps with dt; 1 / U_kk; for bounds du, the gradient, the Newton step, where it ends, what is left of
 it, the bounds, and whether each control is clamped."""
 
 
@@ -99,6 +108,7 @@ def layout(n: int, nu: int, line: int, small: int, entry: int) -> list[int]:
     """Bytes from the beginning of scratch memory to each of `PLACES`, and to its end. `entry`: bytes of an entry."""
     rows, offsets = {"F": n, "W": n, "Q": nu + n, "G": nu, "S": nu}, [0]
     sizes = {"H": nu * small, "M": nu * small, "T": max(n, nu) ** 2} | {name: rows[name] * line for name in rows}
+    sizes |= {"next": n // 2 * line, "cross": n // 2 * line}
     for name in PLACES:
         size = 8 * nu if name == "marks" else entry * sizes.get(name, small)
         offsets.append(offsets[-1] + -(-size // _LINE) * _LINE)
@@ -135,15 +145,21 @@ def given(table: Array[Given], name: Static[str], row: Word, knot: Word) -> Arra
 
 
 def numbers(
-    work: Array[Work], table: Array[Given], name: Static[str], knot: Word, count: Word, several: Static[bool]
+    work: Array[Work],
+    table: Array[Given],
+    name: Static[str],
+    knot: Word,
+    count: Word,
+    several: Static[bool],
+    first: Word = 0,
 ) -> Static[Array[Any]]:
-    """`count` entries of an array of the user's: where they are, or for several problems in T."""
+    """`count` entries of an array of the user's from the `first` on: where they are, or for several problems in T."""
     if several:
         entry, T = table[ENTRIES.index(name)], at(work, "T")
-        data = entry.data + knot * entry.knot
+        data = entry.data + knot * entry.knot + first * size_of(LooseScalar)
         stage_in(data, entry.stride, work.row, work.end, array(Loose, T), count, lanes_of(Scalar))
         return T
-    return given(table, name, work.row, knot)
+    return given(table, name, work.row, knot) + first
 
 
 def put(
@@ -173,29 +189,88 @@ def put(
 # A knot.
 
 
-def quadratic(work: Array[Work], table: Array[Given], knot: Word, several: Static[bool]) -> None:
+def quadratic(work: Array[Work], table: Array[Given], knot: Word, dt: Scalar, several: Static[bool]) -> None:
     """Q of a knot, from the value of the next one in the last rows of Q."""
     n, nu, line, Q, F, W = work.n, work.nu, work.line, at(work, "Q"), at(work, "F"), at(work, "W")
     V, last = Q + (nu * line + nu), nu + n
-    if table[ENTRIES.index("gap")].data != 0:
-        gap = numbers(work, table, "gap", knot, n, several)
+    depth = n
+    if table[ENTRIES.index("dt")].data != 0:
+        depth = n // 2
+        copy_rows(F, line, numbers(work, table, "B", knot, depth * nu, several, depth * nu), depth, nu)
+        copy_rows(F + nu, line, numbers(work, table, "A", knot, depth * n, several, depth * n), depth, n)
+        join(work, dt)
+    else:
+        if table[ENTRIES.index("gap")].data != 0:
+            gap = numbers(work, table, "gap", knot, n, several)
+            for i in range(n):
+                F[i * line + last] = gap[i]
+        copy_rows(F, line, numbers(work, table, "B", knot, n * nu, several), n, nu)
+        copy_rows(F + nu, line, numbers(work, table, "A", knot, n * n, several), n, n)
+        multiply(W, V, line, 1, F, n, n, line, 0, upper=False, how="=")
         for i in range(n):
-            F[i * line + last] = gap[i]
-    copy_rows(F, line, numbers(work, table, "B", knot, n * nu, several), n, nu)
-    copy_rows(F + nu, line, numbers(work, table, "A", knot, n * n, several), n, n)
-    multiply(W, V, line, 1, F, n, n, line, 0, upper=False, how="=")
+            W[i * line + last] = W[i * line + last] + V[i * line + n]
+        clear(Q + nu * line, n * line * size_of(Scalar))
+    clear(Q, nu * line * size_of(Scalar))
+    if table[ENTRIES.index("luu")].data != 0:
+        copy_rows(Q, line, numbers(work, table, "luu", knot, nu * nu, several), nu, nu)
+    if table[ENTRIES.index("lux")].data != 0:
+        copy_rows(Q + nu, line, numbers(work, table, "lux", knot, nu * n, several), nu, n)
+    if table[ENTRIES.index("lxx")].data != 0:
+        add_to_rows(V, line, numbers(work, table, "lxx", knot, n * n, several), n)
+    if table[ENTRIES.index("luu_diagonal")].data != 0:
+        add_along(Q, line + 1, numbers(work, table, "luu_diagonal", knot, nu, several), nu)
+    if table[ENTRIES.index("lxx_diagonal")].data != 0:
+        add_along(V, line + 1, numbers(work, table, "lxx_diagonal", knot, n, several), n)
+    add_along(Q + last, line, numbers(work, table, "lu", knot, nu, several), nu)
+    add_along(V + n, line, numbers(work, table, "lx", knot, n, several), n)
+    multiply(Q, F, 1, line, W, nu + n, depth, line, 0, upper=True, how="+=")
+
+
+@routine
+def join(work: Array[Work], dt: Scalar) -> None:
+    """W = M Y + (0, S, 0, dt v1 + v2), and what Q has without Y'W and costs: S'Y + V11 and v1 in the rows of dq, else
+    zeros."""
+    n, nu, line, Q, F, W = work.n, work.nu, work.line, at(work, "Q"), at(work, "F"), at(work, "W")
+    half, V, M, S, width = n // 2, Q + (nu * line + nu), at(work, "next"), at(work, "cross"), columns_of_vectors()
+    step = spread(Vector, dt)
+    for i in range(half):
+        above, below = V + i * line, V + (half + i) * line
+        m, s = M + i * line, S + i * line
+        for v in range((half + (width - 1)) // width):  # what is behind the columns is not read
+            upper_left, upper_right = array(Loose, above + v * width)[0], array(Loose, above + half + v * width)[0]
+            lower_left, lower_right = array(Loose, below + v * width)[0], array(Loose, below + half + v * width)[0]
+            cross = fma(step, upper_left, lower_left)
+            array(Loose, s + v * width)[0] = cross
+            array(Loose, m + v * width)[0] = fma(step, upper_right + cross, lower_right)
+    multiply(W, M, line, 1, F, half, half, line, 0, upper=False, how="=")
+    for i in range(half):
+        row = W + i * line
+        for j in range(half):
+            row[nu + j] = row[nu + j] + S[i * line + j]
+        row[nu + n] = dt * V[i * line + n] + V[(half + i) * line + n]
+        for j in range(half):
+            V[i * line + half + j] = spread(Scalar, 0.0)
+    clear(Q + (nu + half) * line, half * line * size_of(Scalar))
+    multiply(Q + nu * line, S, 1, line, F, half, half, line, nu, upper=True, how="+=")
+
+
+def add_along(to: Array[Scalar], stride: Word, source: Static[Array[Any]], count: Word) -> None:
+    """Add numbers to entries that are `stride` apart."""
+    for i in range(count):
+        to[i * stride] = to[i * stride] + source[i]
+
+
+def add_to_rows(to: Array[Scalar], line: Word, source: Static[Array[Any]], n: Word) -> None:
+    """Add a matrix (n, n)."""
+    width = columns_of_vectors()
+    whole = n // width
     for i in range(n):
-        W[i * line + last] = W[i * line + last] + V[i * line + n]
-    copy_rows(Q, line, numbers(work, table, "luu", knot, nu * nu, several), nu, nu)
-    copy_rows(Q + nu, line, numbers(work, table, "lux", knot, nu * n, several), nu, n)
-    copy_rows(V, line, numbers(work, table, "lxx", knot, n * n, several), n, n)
-    lu = numbers(work, table, "lu", knot, nu, several)
-    for i in range(nu):
-        Q[i * line + last] = lu[i]
-    lx = numbers(work, table, "lx", knot, n, several)
-    for i in range(n):
-        V[i * line + n] = lx[i]
-    multiply(Q, F, 1, line, W, nu + n, n, line, 0, upper=True, how="+=")
+        row, own = to + i * line, source + i * n
+        for v in range(whole):
+            both = array(Loose, row + v * width), array(Loose, own + v * width)
+            both[0][0] = both[0][0] + both[1][0]
+        for j in range(whole * width, n):
+            row[j] = row[j] + own[j]
 
 
 def copy_rows(to: Array[Scalar], line: Word, source: Static[Array[Any]], rows: Word, count: Word) -> None:
@@ -379,6 +454,9 @@ def pass_back(
     """All knots of a problem, or of several at once, the last one first."""
     n, nu, line, Q, G = work.n, work.nu, work.line, at(work, "Q"), at(work, "G")
     V, last, mu = Q + (nu * line + nu), nu + n, numbers(work, table, "mu", 0, 1, several)[0]
+    dt = spread(Scalar, 0.0)
+    if table[ENTRIES.index("dt")].data != 0:
+        dt = numbers(work, table, "dt", 0, 1, several)[0]
     copy_rows(V, line, numbers(work, table, "vxx", 0, n * n, several), n, n)
     vx = numbers(work, table, "vx", 0, n, several)
     for i in range(n):
@@ -394,7 +472,7 @@ def pass_back(
                 transfer(at(work, "upper"), high, nu)
                 for i in range(nu):
                     expected[0] = chosen(low[i] <= high[i], expected[0], spread(Scalar, _NAN))
-        quadratic(work, table, knot, several)
+        quadratic(work, table, knot, dt, several)
         solve_knot(work, mu, bounded, expected, least)
         put(work, table, "k", knot, G + last, nu, 1, line, several)
         put(work, table, "K", knot, G + nu, nu, n, line, several)

@@ -74,11 +74,10 @@ class FixedArrays:
         self._tau = u if nu == nv else np.zeros((many, n, nv))
         A, B = np.zeros((many, n, nx, nx)), np.zeros((many, n, nx, nv))
         self._all_B, self._B = B, B if nu == nv else np.zeros((many, n, nx, nu))
-        lx, lxx = np.zeros((many, n + 1, nx)), np.zeros((many, n + 1, nx, nx))
-        lu, luu = np.zeros((many, n, nu)), np.zeros((many, n, nu, nu))
+        to = programs.models(many)
         arrays = {"q": q[:, :-1], "qd": qd[:, :-1], "tau": self._tau, "dt": programs.constant["dt"], **self._of_phases}
         arrays |= {"A": A, "B": B}
-        running, last = programs.model_arrays(q, qd, u, lx, lxx, lu, luu)
+        running, last = programs.model_arrays(q, qd, u, to)
         running |= self._numbers[False]
         if many == 1:  # knots are rows
             arrays, running = ({name: each.swapaxes(0, 1) for name, each in some.items()} for some in (arrays, running))
@@ -91,8 +90,10 @@ class FixedArrays:
             self._last_models.append(programs.last_model_loop.table({**last, **self._numbers[True]}, many))
         self._bounds = (np.zeros_like(u), np.zeros_like(u)) if problem.boxed else (None, None)
         backward = BackwardPass(nv, nu, n, box=problem.boxed, engine=self._engine)
-        lux = np.zeros((1, 1, nu, nx))
-        inputs = A, self._B, None, lx[:, :-1], lu, lxx[:, :-1], lux, luu, lx[:, n], lxx[:, n], self._mu, *self._bounds
+        lxx = (None, to["lxx"]) if programs.diagonal else (to["lxx"], None)
+        lx, dt = to["lx"], None if problem.linear_dt is None else np.array(problem.linear_dt)
+        costs = lx[:, :-1], to["lu"], lxx[0], None, None, lx[:, n], to["vxx"][:, 0]
+        inputs = A, self._B, None, *costs, self._mu, *self._bounds, lxx[1], to["luu"], dt
         self._backward = backward.bound(inputs, (self.k, self.K, self.expected, self.ok), many)
 
     def read(self, rows: Array, to: slice | int = slice(None)) -> None:
