@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,17 @@ class _Kernel:
         several: True if it processes several problems at once.
     """
 
-    def __init__(self, n: int, nu: int, steps: int, dtype: np.dtype[Any], engine: Any, several: bool) -> None:
+    def __init__(
+        self,
+        n: int,
+        nu: int,
+        steps: int,
+        wide: int,
+        columns: Array | None,
+        dtype: np.dtype[Any],
+        engine: Any,
+        several: bool,
+    ) -> None:
         self._engine, self._several = engine if engine is not None and engine.native else None, several
         self._native = engine is None or engine.name != "reference"
         target = PORTABLE if not self._native else host_target() if self._engine is None else self._engine.target
@@ -47,8 +57,8 @@ class _Kernel:
         entries = 1 if several else width
         line, small = (-(-(count + 1) // entries) * entries for count in (n + nu, nu))
         *offsets, self.workspace_bytes = layout(n, nu, line, small, self._types["Scalar"].size)
-        sizes = np.array([n, nu, steps, line, small, self.workspace_bytes, *offsets], np.int64)
-        self.constants = sizes, np.array([_LEAST * np.finfo(dtype).eps], dtype)
+        sizes = np.array([n, nu, steps, line, small, wide, self.workspace_bytes, *offsets], np.int64)
+        self.constants: tuple[Array | None, ...] = sizes, np.array([_LEAST * np.finfo(dtype).eps], dtype), columns
         # Products of a knot, and what does not fill vectors: it decides when threads share a batch.
         self.row_ns = steps * (200.0 + n * (n + nu) * (1.5 * n + nu) / (4 * width))
         if self._native:
@@ -83,22 +93,31 @@ class BackwardPass:
         steps: number N of knots that have controls.
         dtype: of arrays and of arithmetic.
         box: True if calls give bounds of du.
+        columns: (nu,) the columns of B that controls have, if B (..., N, n, nv) has others as well.
         engine: the engine whose threads share a batch. Without one, or on an engine that is not on the CPU, this thread
             alone works; the reference engine runs the text as Python.
     """
 
     def __init__(
-        self, nv: int, nu: int, steps: int, dtype: Any = np.float64, box: bool = False, engine: Any = None
+        self,
+        nv: int,
+        nu: int,
+        steps: int,
+        dtype: Any = np.float64,
+        box: bool = False,
+        engine: Any = None,
+        columns: Array | None = None,
     ) -> None:
-        n = 2 * nv
+        n, wide = 2 * nv, nu if columns is None else nv
         self.box, self.dtype = box, np.dtype(dtype)
-        self._sizes = n, nu, steps, self.dtype, engine
+        own = None if columns is None else np.ascontiguousarray(columns, np.int64)
+        self._sizes = n, nu, steps, wide, own, self.dtype, engine
         self._kernels: dict[bool, _Kernel] = {}
-        of_knots = {"A": (n, n), "B": (n, nu), "gap": (n,), "lx": (n,), "lu": (nu,), "lxx": (n, n), "lux": (nu, n)}
+        of_knots = {"A": (n, n), "B": (n, wide), "gap": (n,), "lx": (n,), "lu": (nu,), "lxx": (n, n), "lux": (nu, n)}
         of_knots |= {"luu": (nu, nu), "lower": (nu,), "upper": (nu,), "k": (nu,), "K": (nu, n)}
         of_knots |= {"lxx_diagonal": (n,), "luu_diagonal": (nu,)}
         self._shapes: dict[str, tuple[int, ...]] = {"vx": (n,), "vxx": (n, n), "expected": (2,)}
-        self._shapes |= {name: () for name in ("mu", "dt", "ok")}
+        self._shapes |= dict.fromkeys(("mu", "dt", "ok"), ())
         self._shapes |= {name: (steps, *shape) for name, shape in of_knots.items()}
         self._of_knots = frozenset(of_knots)
 
@@ -132,7 +151,7 @@ class BackwardPass:
             mu: what is added to the diagonal of Quu, (...).
             lower, upper: bounds of du, (..., N, nu), if the pass has them.
             lxx_diagonal, luu_diagonal: (..., N, n) and (..., N, nu), added to the diagonals, or None.
-            dt: (...), if steps are q+ = q + dt qd+ on a vector space. The upper halves of A and B are not read then, and
+            dt: (...), if steps are q+ = q + dt qd+ on a vector space. Upper halves of A and B are not read then, and
                 gap must be None.
 
         Returns:
@@ -178,7 +197,7 @@ class BackwardPass:
         broadcast to the batch; results are contiguous."""
         kernel = self._kernel(math.prod(batch))
         words: list[int] = []
-        kept: list[Array] = [*kernel.constants]
+        kept = [each for each in kernel.constants if each is not None]
         for name, array in zip((*INPUTS, *OUTPUTS), (*inputs, *results), strict=True):
             if array is None:
                 words += _ABSENT
@@ -195,14 +214,21 @@ class BackwardPass:
             kept.append(flat)
             words += [flat.ctypes.data, flat.strides[0], flat.strides[1] if over_knots else 0]
         for each in kernel.constants:
-            words += [each.ctypes.data, 0, 0]
+            words += _ABSENT if each is None else (each.ctypes.data, 0, 0)
         return kernel, (ctypes.c_int64 * len(words))(*words), kept
 
-    def bound(self, inputs: Sequence[Array | None], results: Sequence[Array], most: int) -> Callable[[int], None]:
-        """A call for the first problems of arrays (most, ...) that stay where they are."""
-        kernel, table, arrays = self._table(inputs, results, (most,))
+    def bound(self, inputs: Sequence[Array | None], results: Sequence[Array], most: int) -> BoundPass:
+        """Passes of the first problems of arrays (most, ...) that stay where they are."""
+        return BoundPass(*self._table(inputs, results, (most,)))
 
-        def call(rows: int, _: Any = arrays) -> None:
-            kernel.run(table, rows)
 
-        return call
+class BoundPass:
+    """A kernel and its argument table, whose `arrays` it keeps alive."""
+
+    def __init__(self, kernel: _Kernel, table: ctypes.Array[ctypes.c_int64], arrays: list[Array]) -> None:
+        self.kernel, self._table, self._arrays = kernel, table, arrays
+
+    @property
+    def table(self) -> int:
+        """The address of the table."""
+        return ctypes.addressof(self._table)

@@ -69,7 +69,7 @@ INPUTS = (
     *("lxx_diagonal", "luu_diagonal", "dt"),
 )
 OUTPUTS = ("k", "K", "expected", "ok")
-ENTRIES = (*INPUTS, *OUTPUTS, "sizes", "least")
+ENTRIES = (*INPUTS, *OUTPUTS, "sizes", "least", "columns")
 """Entries of the table."""
 _NEWTON, _HALVINGS = 8, 10
 """Most projected Newton steps of a knot, and halvings of one."""
@@ -86,12 +86,12 @@ class Given(ctypes.Structure):
 
 
 class Work(ctypes.Structure):
-    """Sizes and memory of one problem: numbers of states, controls and knots, and of a row of (du, dx, 1) and of
-    (du, 1) in whole vectors; the problem, or the first of several and the last of all; the bytes from `memory` to each
-    of `PLACES`."""
+    """Sizes and memory of one problem: numbers of states, controls and knots, of a row of (du, dx, 1) and of (du, 1) in
+    whole vectors, and of columns of B; the problem, or the first of several and the last of all; the bytes from
+    `memory` to each of `PLACES`."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("n", "nu", "steps", "line", "small", "row", "end")),
+        *((name, ctypes.c_int64) for name in ("n", "nu", "steps", "line", "small", "wide", "row", "end")),
         ("memory", ctypes.c_void_p),
         ("offsets", ctypes.POINTER(ctypes.c_int64)),
     )
@@ -100,8 +100,8 @@ class Work(ctypes.Structure):
 PLACES = (*"FWQGSTHM", "next", "cross", "inverse", "x", "slope", "move", "end", "done", "lower", "upper", "marks")
 """Memory of one problem, or of several at once: F or Y; V F or M Y + S E; Q, whose last rows become the value; gains;
 the first rows of Q while controls are clamped, or gains times mu; what is read and written for several problems; for
-bounds Quu + mu and its part of the free controls; M and S of steps with dt; 1 / U_kk; for bounds du, the gradient, the Newton step, where it ends, what is left of
-it, the bounds, and whether each control is clamped."""
+bounds Quu + mu and its part of the free controls; M and S of steps with dt; 1 / U_kk; for bounds du, the gradient, the
+Newton step, where it ends, what is left of it, the bounds, and whether each control is clamped."""
 
 
 def layout(n: int, nu: int, line: int, small: int, entry: int) -> list[int]:
@@ -196,7 +196,7 @@ def quadratic(work: Array[Work], table: Array[Given], knot: Word, dt: Scalar, se
     depth = n
     if table[ENTRIES.index("dt")].data != 0:
         depth = n // 2
-        copy_rows(F, line, numbers(work, table, "B", knot, depth * nu, several, depth * nu), depth, nu)
+        copy_controls(F, line, work, table, knot, depth, depth, several)
         copy_rows(F + nu, line, numbers(work, table, "A", knot, depth * n, several, depth * n), depth, n)
         join(work, dt)
     else:
@@ -204,7 +204,7 @@ def quadratic(work: Array[Work], table: Array[Given], knot: Word, dt: Scalar, se
             gap = numbers(work, table, "gap", knot, n, several)
             for i in range(n):
                 F[i * line + last] = gap[i]
-        copy_rows(F, line, numbers(work, table, "B", knot, n * nu, several), n, nu)
+        copy_controls(F, line, work, table, knot, 0, n, several)
         copy_rows(F + nu, line, numbers(work, table, "A", knot, n * n, several), n, n)
         multiply(W, V, line, 1, F, n, n, line, 0, upper=False, how="=")
         for i in range(n):
@@ -271,6 +271,28 @@ def add_to_rows(to: Array[Scalar], line: Word, source: Static[Array[Any]], n: Wo
             both[0][0] = both[0][0] + both[1][0]
         for j in range(whole * width, n):
             row[j] = row[j] + own[j]
+
+
+def copy_controls(
+    to: Array[Scalar],
+    line: Word,
+    work: Array[Work],
+    table: Array[Given],
+    knot: Word,
+    first: Word,
+    rows: Word,
+    several: Static[bool],
+) -> None:
+    """Copy the columns of controls of B, from its row `first` on."""
+    nu, wide, columns = work.nu, work.wide, array(Word, table[ENTRIES.index("columns")].data)
+    source = numbers(work, table, "B", knot, rows * wide, several, first * wide)
+    if table[ENTRIES.index("columns")].data == 0:
+        copy_rows(to, line, source, rows, nu)
+    else:
+        for j in range(nu):
+            column = columns[j]
+            for i in range(rows):
+                to[i * line + j] = source[i * wide + column]
 
 
 def copy_rows(to: Array[Scalar], line: Word, source: Static[Array[Any]], rows: Word, count: Word) -> None:
@@ -485,8 +507,8 @@ def kernel(table: Array[Given], first: Word, last: Word, workspace: Address, sev
     """The backward passes of some problems. Results of those that fail are NaN."""
     sizes, work, expected = array(Word, table[ENTRIES.index("sizes")].data), local(Work, 1), local(Scalar, 2)
     work.n, work.nu, work.steps, work.line, work.small = sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]
-    work.memory, work.offsets, work.end = workspace, sizes + 6, last - 1
-    clear(workspace, sizes[5])
+    work.wide, work.memory, work.offsets, work.end = sizes[5], workspace, sizes + 7, last - 1
+    clear(workspace, sizes[6])
     least = spread(Scalar, array(LooseScalar, table[ENTRIES.index("least")].data)[0])
     width = lanes_of(Scalar)
     row = first

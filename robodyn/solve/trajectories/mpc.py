@@ -178,7 +178,7 @@ class Mpc:
         if search.status[0] == DIVERGED:
             raise NumericalError("Mpc: the first plan is not finite; a smaller dt may help")
         self._search = search
-        self._warm = WarmSearch.of(search)
+        self._warm = WarmSearch.of(search, _TOLERANCE)
 
     def _next(self, search: Search, state: tuple[Array, Array], aims_anew: bool, passed: float) -> None:
         problem = search.problem
@@ -194,7 +194,7 @@ class Mpc:
             if aims_anew or self._schedules or self._anchored:
                 self._warm.renew()
             if self._warm.follow():
-                self._warm.iterate(_TOLERANCE)
+                self._warm.iterate()
                 return
         plan = search.q, search.qd, search.u
         with_feedback, cost = problem.follow(_ONE, plan, np.zeros(1), np.zeros_like(search.u), search.gains)
