@@ -36,6 +36,7 @@ class _Kernel:
 
     Args:
         several: True if it processes several problems at once.
+        alone: the kernel for one, if problems have bounds.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class _Kernel:
         dtype: np.dtype[Any],
         engine: Any,
         several: bool,
+        alone: _Kernel | None,
     ) -> None:
         self._engine, self._several = engine if engine is not None and engine.native else None, several
         self._native = engine is None or engine.name != "reference"
@@ -59,6 +61,9 @@ class _Kernel:
         *offsets, self.workspace_bytes = layout(n, nu, line, small, self._types["Scalar"].size)
         sizes = np.array([n, nu, steps, line, small, wide, self.workspace_bytes, *offsets], np.int64)
         self.constants: tuple[Array | None, ...] = sizes, np.array([_LEAST * np.finfo(dtype).eps], dtype), columns
+        self.alone = alone
+        if alone is not None:
+            self.workspace_bytes += alone.workspace_bytes
         # Products of a knot, and what does not fill vectors: it decides when threads share a batch.
         self.row_ns = steps * (200.0 + n * (n + nu) * (1.5 * n + nu) / (4 * width))
         if self._native:
@@ -69,6 +74,19 @@ class _Kernel:
                 _CODE[key] = compiler.shared(module_text(dtype, target, several), label, target)
             self.address = _CODE[key].address("kernel")
             self.function = _RUN(self.address)
+
+    def table(self, words: Sequence[int]) -> tuple[ctypes.Array[ctypes.c_int64], list[Any]]:
+        """The argument table, from the words of arrays, and what must stay alive."""
+        own, kept = list(words), list[Any](self.constants)
+        for each in self.constants:
+            own += _ABSENT if each is None else (each.ctypes.data, 0, 0)
+        if self.alone is None:
+            own += _ABSENT
+        else:
+            other, its = self.alone.table(words)
+            own += self.alone.address, ctypes.addressof(other), 0
+            kept += [other, *its]
+        return (ctypes.c_int64 * len(own))(*own), kept
 
     def run(self, table: ctypes.Array[ctypes.c_int64], rows: int) -> None:
         """The passes of the rows of a table. The caller keeps its arrays alive."""
@@ -185,19 +203,20 @@ class BackwardPass:
         """The kernel that is quicker for so many problems."""
         n, *_, engine = self._sizes
         as_python = engine is not None and engine.name == "reference"
-        several = not (self.box or as_python) and rows >= _FEW and n <= _MOST_STATES
+        several = not as_python and rows >= _FEW and n <= _MOST_STATES
         if several not in self._kernels:
-            self._kernels[several] = _Kernel(*self._sizes, several=several)
+            alone = self._kernel(1) if several and self.box else None
+            self._kernels[several] = _Kernel(*self._sizes, several=several, alone=alone)
         return self._kernels[several]
 
     def _table(
         self, inputs: Sequence[Array | None], results: Sequence[Array], batch: tuple[int, ...]
-    ) -> tuple[_Kernel, ctypes.Array[ctypes.c_int64], list[Array]]:
-        """The kernel, its argument table, and arrays that must stay alive as long as it is used. Inputs (..., N, ...)
+    ) -> tuple[_Kernel, ctypes.Array[ctypes.c_int64], list[Any]]:
+        """The kernel, its argument table, and what must stay alive as long as it is used. Inputs (..., N, ...)
         broadcast to the batch; results are contiguous."""
         kernel = self._kernel(math.prod(batch))
         words: list[int] = []
-        kept = [each for each in kernel.constants if each is not None]
+        kept: list[Any] = []
         for name, array in zip((*INPUTS, *OUTPUTS), (*inputs, *results), strict=True):
             if array is None:
                 words += _ABSENT
@@ -213,9 +232,8 @@ class BackwardPass:
                 flat = np.ascontiguousarray(flat)
             kept.append(flat)
             words += [flat.ctypes.data, flat.strides[0], flat.strides[1] if over_knots else 0]
-        for each in kernel.constants:
-            words += _ABSENT if each is None else (each.ctypes.data, 0, 0)
-        return kernel, (ctypes.c_int64 * len(words))(*words), kept
+        table, own = kernel.table(words)
+        return kernel, table, kept + own
 
     def bound(self, inputs: Sequence[Array | None], results: Sequence[Array], most: int) -> BoundPass:
         """Passes of the first problems of arrays (most, ...) that stay where they are."""
@@ -225,7 +243,7 @@ class BackwardPass:
 class BoundPass:
     """A kernel and its argument table, whose `arrays` it keeps alive."""
 
-    def __init__(self, kernel: _Kernel, table: ctypes.Array[ctypes.c_int64], arrays: list[Array]) -> None:
+    def __init__(self, kernel: _Kernel, table: ctypes.Array[ctypes.c_int64], arrays: list[Any]) -> None:
         self.kernel, self._table, self._arrays = kernel, table, arrays
 
     @property

@@ -19,7 +19,8 @@ are (U, Y, y) with U'U = Quu + mu. What remains of the other rows is the value o
 
 Products with mu appear because gains with mu do not reach the least Q. Where k leaves its bounds, projected Newton
 steps find the least Q within them (Tassa, Mansard, Todorov, Control-limited differential dynamic programming, 2014).
-Gains of controls at bounds are zero.
+Gains of controls at bounds are zero. A kernel for several problems leaves those with controls beyond their bounds to
+the kernel for one.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from robodyn.compile.loops.language import (
     Word,
     all_of,
     array,
+    call,
     chosen,
     clear,
     convert,
@@ -69,7 +71,7 @@ INPUTS = (
     *("lxx_diagonal", "luu_diagonal", "dt"),
 )
 OUTPUTS = ("k", "K", "expected", "ok")
-ENTRIES = (*INPUTS, *OUTPUTS, "sizes", "least", "columns")
+ENTRIES = (*INPUTS, *OUTPUTS, "sizes", "least", "columns", "alone")
 """Entries of the table."""
 _NEWTON, _HALVINGS = 8, 10
 """Most projected Newton steps of a knot, and halvings of one."""
@@ -472,8 +474,9 @@ def step_within(work: Array[Work]) -> Flag:
 
 def pass_back(
     work: Array[Work], table: Array[Given], expected: Array[Scalar], least: Scalar, several: Static[bool]
-) -> None:
-    """All knots of a problem, or of several at once, the last one first."""
+) -> Scalar:
+    """All knots of a problem, or of several at once, the last one first. Returns 1 for each of several problems with
+    controls beyond their bounds, or bounds that contradict, else 0."""
     n, nu, line, Q, G = work.n, work.nu, work.line, at(work, "Q"), at(work, "G")
     V, last, mu = Q + (nu * line + nu), nu + n, numbers(work, table, "mu", 0, 1, several)[0]
     dt = spread(Scalar, 0.0)
@@ -484,7 +487,9 @@ def pass_back(
     for i in range(n):
         V[i * line + n] = vx[i]
     expected[0], expected[1] = spread(Scalar, 0.0), spread(Scalar, 0.0)
-    for knot in reversed(range(work.steps)):
+    outside, knot = spread(Scalar, 0.0), work.steps
+    while knot > 0 and not all_of(outside == spread(Scalar, 1.0)):
+        knot -= 1
         bounded = False
         if not several:
             bounded = table[ENTRIES.index("lower")].data != 0
@@ -496,10 +501,18 @@ def pass_back(
                     expected[0] = chosen(low[i] <= high[i], expected[0], spread(Scalar, _NAN))
         quadratic(work, table, knot, dt, several)
         solve_knot(work, mu, bounded, expected, least)
+        if several and table[ENTRIES.index("lower")].data != 0:
+            lower = numbers(work, table, "lower", knot, nu, several)
+            for i in range(nu):
+                outside = chosen(lower[i] <= G[i * line + last], outside, spread(Scalar, 1.0))
+            upper = numbers(work, table, "upper", knot, nu, several)
+            for i in range(nu):
+                outside = chosen(G[i * line + last] <= upper[i], outside, spread(Scalar, 1.0))
         put(work, table, "k", knot, G + last, nu, 1, line, several)
         put(work, table, "K", knot, G + nu, nu, n, line, several)
     for i in range(n):  # gains of the first knot alone may be not finite
         expected[0] = expected[0] + 0.0 * (V[i * line + i] + V[i * line + n])
+    return outside
 
 
 @routine
@@ -514,10 +527,14 @@ def kernel(table: Array[Given], first: Word, last: Word, workspace: Address, sev
     row = first
     while row < last:
         work.row = row
-        pass_back(work, table, expected, least, several)
+        outside = pass_back(work, table, expected, least, several)
         for k in range(width):
             if row + k < last:
-                finish(table, row + k, extracted(expected[0], k), extracted(expected[1], k), work)
+                if several and extracted(outside, k) > 0.0:
+                    other = table[ENTRIES.index("alone")]
+                    call(None, other.data, other.stride, row + k, row + k + 1, workspace + sizes[6])
+                else:
+                    finish(table, row + k, extracted(expected[0], k), extracted(expected[1], k), work)
         row += width
 
 

@@ -16,6 +16,7 @@ from robodyn.solve.trajectories.backward import BackwardPass
 from robodyn.solve.trajectories.iteration_code import SHORTER, Copied, Piece, Round, module_text
 from robodyn.solve.trajectories.problem import Plan, Problem, part_of
 from robodyn.solve.trajectories.shooting import relaxed, shorter_steps, stiffened
+from robodyn.solve.trajectories.terms import Residual
 
 _BLOCK = 16
 """Problems that go through all kernels together: their arrays stay in the cache."""
@@ -50,6 +51,12 @@ class FixedArrays:
         self._numbers = {
             final: _filled(programs.numbers(rows, final), many, 1 if final else n) for final in (False, True)
         }
+        self._goals = [
+            (self._numbers[final][f"g{number}"], term)
+            for final, terms in ((False, programs.running), (True, programs.last))
+            for number, term in enumerate(terms)
+            if isinstance(term, Residual)
+        ]
         self._trial: Plan = np.zeros((many, n + 1, nq)), np.zeros((many, n + 1, nv)), np.zeros((many, n, nu))
         self.start = self._trial[0][:, 0], self._trial[1][:, 0]
         self._costs = np.zeros((many, n + 1, 1))
@@ -103,11 +110,20 @@ class FixedArrays:
 
     def read(self, rows: Array, to: slice | Array = slice(None)) -> None:
         """Read weights, goals and phases of problems, for some of the trajectories."""
-        own = [(self._of_phases, self._problem.phases.of(rows))]
-        own += [(self._numbers[final], self._programs.numbers(rows, final)) for final in (False, True)]
-        for arrays, given in own:
-            for name, each in given.items():
-                arrays[name][to] = each
+        for final in (False, True):
+            for name, each in self._programs.numbers(rows, final).items():
+                self._numbers[final][name][to] = each
+        self.read_phases(rows, to)
+
+    def read_phases(self, rows: Array, to: slice | Array = slice(None)) -> None:
+        """Read phases alone."""
+        for name, each in self._problem.phases.of(rows).items():
+            self._of_phases[name][to] = each
+
+    def read_goals(self, rows: Array) -> None:
+        """Read goals of configurations and poses alone, of all trajectories."""
+        for to, term in self._goals:
+            to[...] = term.numbers(rows)[1]
 
     def move(self, source: int, to: int) -> None:
         """Copy what `read` has read for one trajectory to another one."""

@@ -191,8 +191,10 @@ class Mpc:
         search.mu[0] = min(search.mu[0], 1.0)
         if self._warm is not None:
             search.status[0] = RUNNING
-            if aims_anew or self._schedules or self._anchored:
-                self._warm.renew()
+            if aims_anew:
+                self._warm.read_goals()
+            if self._schedules or self._anchored:
+                self._warm.read_phases()
             if self._warm.follow():
                 self._warm.iterate()
                 return

@@ -81,7 +81,7 @@ class KnotValues:
 
     def __init__(self, name: str, given: Array, own: tuple[int, ...], steps: int, leading: tuple[int, ...]) -> None:
         if given.shape == own:
-            self._numbers = np.ascontiguousarray(given).reshape(1, 1, *own)
+            self._numbers = np.array(given, order="C").reshape(1, 1, *own)
             return
         shape = (*leading, steps + 1, *own)
         try:

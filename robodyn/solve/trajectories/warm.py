@@ -29,9 +29,13 @@ class WarmSearch:
         """For a search, if it is possible."""
         return WarmSearch(search, tolerance) if FixedArrays.possible(search.problem, 1) else None
 
-    def renew(self) -> None:
-        """Read goals, weights and phases again."""
-        self._arrays.read(_ONE)
+    def read_goals(self) -> None:
+        """Read goals again."""
+        self._arrays.read_goals(_ONE)
+
+    def read_phases(self) -> None:
+        """Read phases again."""
+        self._arrays.read_phases(_ONE)
 
     def follow(self) -> bool:
         """Follow the plan from the problem's state with its feedback. False, without any change, if that is not
