@@ -17,7 +17,7 @@ from robodyn.engines.cpu.compiler import Compiler
 from robodyn.engines.cpu.kernels import workspace
 from robodyn.engines.cpu.table_kernel import PORTABLE
 from robodyn.internals.arguments import Array
-from robodyn.solve.trajectories.backward_code import INPUTS, OUTPUTS, Given, kernel, layout, module_text, types
+from robodyn.solve.trajectories.backward_code import FEW, INPUTS, OUTPUTS, Given, kernel, layout, module_text, types
 
 _CODE: dict[tuple[Any, Target, bool], Any] = {}
 """Loaded code by dtype and target, for one problem and for several at once."""
@@ -25,8 +25,6 @@ _RUN = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ct
 _LEAST = 8.0
 """A pivot of Quu that counts as zero, relative to its diagonal entry, in units of rounding errors."""
 _ABSENT = 0, 0, 0
-_FEW = 4
-"""Problems from which on several are solved at once."""
 _MOST_STATES = 24
 """Number of states up to which several problems are solved at once: matrices of more are too far from the processor."""
 
@@ -36,7 +34,7 @@ class _Kernel:
 
     Args:
         several: True if it processes several problems at once.
-        alone: the kernel for one, if problems have bounds.
+        alone: the kernel for one, if this one is for several.
     """
 
     def __init__(
@@ -203,9 +201,9 @@ class BackwardPass:
         """The kernel that is quicker for so many problems."""
         n, *_, engine = self._sizes
         as_python = engine is not None and engine.name == "reference"
-        several = not as_python and rows >= _FEW and n <= _MOST_STATES
+        several = not as_python and rows >= FEW and n <= _MOST_STATES
         if several not in self._kernels:
-            alone = self._kernel(1) if several and self.box else None
+            alone = self._kernel(1) if several else None
             self._kernels[several] = _Kernel(*self._sizes, several=several, alone=alone)
         return self._kernels[several]
 

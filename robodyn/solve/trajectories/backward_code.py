@@ -20,7 +20,7 @@ are (U, Y, y) with U'U = Quu + mu. What remains of the other rows is the value o
 Products with mu appear because gains with mu do not reach the least Q. Where k leaves its bounds, projected Newton
 steps find the least Q within them (Tassa, Mansard, Todorov, Control-limited differential dynamic programming, 2014).
 Gains of controls at bounds are zero. A kernel for several problems leaves those with controls beyond their bounds to
-the kernel for one.
+the kernel for one, and a few that remain.
 """
 
 from __future__ import annotations
@@ -73,6 +73,8 @@ INPUTS = (
 OUTPUTS = ("k", "K", "expected", "ok")
 ENTRIES = (*INPUTS, *OUTPUTS, "sizes", "least", "columns", "alone")
 """Entries of the table."""
+FEW = 4
+"""Problems from which on several are solved at once."""
 _NEWTON, _HALVINGS = 8, 10
 """Most projected Newton steps of a knot, and halvings of one."""
 _ENOUGH = 0.1
@@ -195,12 +197,15 @@ def quadratic(work: Array[Work], table: Array[Given], knot: Word, dt: Scalar, se
     """Q of a knot, from the value of the next one in the last rows of Q."""
     n, nu, line, Q, F, W = work.n, work.nu, work.line, at(work, "Q"), at(work, "F"), at(work, "W")
     V, last = Q + (nu * line + nu), nu + n
-    depth = n
     if table[ENTRIES.index("dt")].data != 0:
         depth = n // 2
         copy_controls(F, line, work, table, knot, depth, depth, several)
         copy_rows(F + nu, line, numbers(work, table, "A", knot, depth * n, several, depth * n), depth, n)
         join(work, dt)
+        multiply(Q, F, 1, line, W, nu, depth, line, 0, upper=True, how="=")
+        multiply(Q + nu * line, F + nu, 1, line, W, depth, depth, line, nu, upper=True, how="+=")
+        from_half = nu + depth
+        multiply(Q + from_half * line, F + from_half, 1, line, W, depth, depth, line, from_half, upper=True, how="=")
     else:
         if table[ENTRIES.index("gap")].data != 0:
             gap = numbers(work, table, "gap", knot, n, several)
@@ -211,27 +216,24 @@ def quadratic(work: Array[Work], table: Array[Given], knot: Word, dt: Scalar, se
         multiply(W, V, line, 1, F, n, n, line, 0, upper=False, how="=")
         for i in range(n):
             W[i * line + last] = W[i * line + last] + V[i * line + n]
-        clear(Q + nu * line, n * line * size_of(Scalar))
-    clear(Q, nu * line * size_of(Scalar))
+        multiply(Q, F, 1, line, W, nu + n, n, line, 0, upper=True, how="=")
     if table[ENTRIES.index("luu")].data != 0:
-        copy_rows(Q, line, numbers(work, table, "luu", knot, nu * nu, several), nu, nu)
+        add_rows_of(Q, line, numbers(work, table, "luu", knot, nu * nu, several), nu, nu)
     if table[ENTRIES.index("lux")].data != 0:
-        copy_rows(Q + nu, line, numbers(work, table, "lux", knot, nu * n, several), nu, n)
+        add_rows_of(Q + nu, line, numbers(work, table, "lux", knot, nu * n, several), nu, n)
     if table[ENTRIES.index("lxx")].data != 0:
-        add_to_rows(V, line, numbers(work, table, "lxx", knot, n * n, several), n)
+        add_rows_of(V, line, numbers(work, table, "lxx", knot, n * n, several), n, n)
     if table[ENTRIES.index("luu_diagonal")].data != 0:
         add_along(Q, line + 1, numbers(work, table, "luu_diagonal", knot, nu, several), nu)
     if table[ENTRIES.index("lxx_diagonal")].data != 0:
         add_along(V, line + 1, numbers(work, table, "lxx_diagonal", knot, n, several), n)
     add_along(Q + last, line, numbers(work, table, "lu", knot, nu, several), nu)
     add_along(V + n, line, numbers(work, table, "lx", knot, n, several), n)
-    multiply(Q, F, 1, line, W, nu + n, depth, line, 0, upper=True, how="+=")
 
 
 @routine
 def join(work: Array[Work], dt: Scalar) -> None:
-    """W = M Y + (0, S, 0, dt v1 + v2), and what Q has without Y'W and costs: S'Y + V11 and v1 in the rows of dq, else
-    zeros."""
+    """W = M Y + (0, S, 0, dt v1 + v2), and what Q has in the rows of dq without Y'W and costs: S'Y + V11 and v1."""
     n, nu, line, Q, F, W = work.n, work.nu, work.line, at(work, "Q"), at(work, "F"), at(work, "W")
     half, V, M, S, width = n // 2, Q + (nu * line + nu), at(work, "next"), at(work, "cross"), columns_of_vectors()
     step = spread(Vector, dt)
@@ -252,7 +254,6 @@ def join(work: Array[Work], dt: Scalar) -> None:
         row[nu + n] = dt * V[i * line + n] + V[(half + i) * line + n]
         for j in range(half):
             V[i * line + half + j] = spread(Scalar, 0.0)
-    clear(Q + (nu + half) * line, half * line * size_of(Scalar))
     multiply(Q + nu * line, S, 1, line, F, half, half, line, nu, upper=True, how="+=")
 
 
@@ -262,16 +263,16 @@ def add_along(to: Array[Scalar], stride: Word, source: Static[Array[Any]], count
         to[i * stride] = to[i * stride] + source[i]
 
 
-def add_to_rows(to: Array[Scalar], line: Word, source: Static[Array[Any]], n: Word) -> None:
-    """Add a matrix (n, n)."""
+def add_rows_of(to: Array[Scalar], line: Word, source: Static[Array[Any]], rows: Word, count: Word) -> None:
+    """Add rows of `count` entries, which are behind one another, to rows that are `line` entries apart."""
     width = columns_of_vectors()
-    whole = n // width
-    for i in range(n):
-        row, own = to + i * line, source + i * n
+    whole = count // width
+    for i in range(rows):
+        row, own = to + i * line, source + i * count
         for v in range(whole):
             both = array(Loose, row + v * width), array(Loose, own + v * width)
             both[0][0] = both[0][0] + both[1][0]
-        for j in range(whole * width, n):
+        for j in range(whole * width, count):
             row[j] = row[j] + own[j]
 
 
@@ -527,14 +528,17 @@ def kernel(table: Array[Given], first: Word, last: Word, workspace: Address, sev
     row = first
     while row < last:
         work.row = row
-        outside = pass_back(work, table, expected, least, several)
-        for k in range(width):
-            if row + k < last:
-                if several and extracted(outside, k) > 0.0:
-                    other = table[ENTRIES.index("alone")]
-                    call(None, other.data, other.stride, row + k, row + k + 1, workspace + sizes[6])
-                else:
-                    finish(table, row + k, extracted(expected[0], k), extracted(expected[1], k), work)
+        other = table[ENTRIES.index("alone")]
+        if several and last - row < FEW:
+            call(None, other.data, other.stride, row, last, workspace + sizes[6])
+        else:
+            outside = pass_back(work, table, expected, least, several)
+            for k in range(width):
+                if row + k < last:
+                    if several and extracted(outside, k) > 0.0:
+                        call(None, other.data, other.stride, row + k, row + k + 1, workspace + sizes[6])
+                    else:
+                        finish(table, row + k, extracted(expected[0], k), extracted(expected[1], k), work)
         row += width
 
 

@@ -111,14 +111,12 @@ class FixedArrays:
     def read(self, rows: Array, to: slice | Array = slice(None)) -> None:
         """Read weights, goals and phases of problems, for some of the trajectories."""
         for final in (False, True):
-            for name, each in self._programs.numbers(rows, final).items():
-                self._numbers[final][name][to] = each
+            _read(self._numbers[final], self._programs.numbers(rows, final), to)
         self.read_phases(rows, to)
 
     def read_phases(self, rows: Array, to: slice | Array = slice(None)) -> None:
         """Read phases alone."""
-        for name, each in self._problem.phases.of(rows).items():
-            self._of_phases[name][to] = each
+        _read(self._of_phases, self._problem.phases.of(rows), to)
 
     def read_goals(self, rows: Array) -> None:
         """Read goals of configurations and poses alone, of all trajectories."""
@@ -129,7 +127,8 @@ class FixedArrays:
         """Copy what `read` has read for one trajectory to another one."""
         for arrays in (self._of_phases, *self._numbers.values()):
             for each in arrays.values():
-                each[to] = each[source]
+                if len(each) > 1:
+                    each[to] = each[source]
 
     def _roll_out(self, size: float, step: Array, gains: Array) -> list[_Loop]:
         """Roll-outs u + size step + gains (x (-) x_plan), and their costs."""
@@ -246,8 +245,16 @@ class _Calls:
 
 
 def _filled(arrays: Mapping[str, Array], many: int, knots: int) -> dict[str, Array]:
-    """Copies (M, N, ...) of (M or 1, N or 1, ...)."""
-    filled = {name: np.empty((many, knots, *each.shape[2:])) for name, each in arrays.items()}
+    """Copies of (M or 1, N or 1, ...); (1, N, ...) for one problem, whose numbers others replace."""
+    filled = {}
     for name, each in arrays.items():
+        filled[name] = np.empty((1, knots, *each.shape[2:])) if many == 1 else np.empty_like(each, order="C")
         filled[name][...] = each
     return filled
+
+
+def _read(arrays: Mapping[str, Array], given: Mapping[str, Array], to: slice | Array) -> None:
+    """Replace numbers of some problems; those of all problems stay."""
+    for name, each in given.items():
+        if len(arrays[name]) > 1 or isinstance(to, slice):
+            arrays[name][to] = each

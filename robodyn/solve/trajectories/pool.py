@@ -11,7 +11,7 @@ from robodyn.solve.trajectories.iteration_code import DONE
 from robodyn.solve.trajectories.problem import Plan
 from robodyn.solve.trajectories.shooting import CONVERGED, MOST_MU, RUNNING, STALLED, Search
 
-_PLACES = 32
+_PLACES = 16
 """Problems at a time, for each thread."""
 
 
