@@ -131,7 +131,7 @@ class BackwardPass:
         self._kernels: dict[bool, _Kernel] = {}
         of_knots = {"A": (n, n), "B": (n, wide), "gap": (n,), "lx": (n,), "lu": (nu,), "lxx": (n, n), "lux": (nu, n)}
         of_knots |= {"luu": (nu, nu), "lower": (nu,), "upper": (nu,), "k": (nu,), "K": (nu, n)}
-        of_knots |= {"lxx_diagonal": (n,), "luu_diagonal": (nu,)}
+        of_knots |= {"lxx_diagonal": (n,), "luu_diagonal": (nu,), "Y": (nv, nu + n)}
         self._shapes: dict[str, tuple[int, ...]] = {"vx": (n,), "vxx": (n, n), "expected": (2,)}
         self._shapes |= dict.fromkeys(("mu", "dt", "ok"), ())
         self._shapes |= {name: (steps, *shape) for name, shape in of_knots.items()}
@@ -139,8 +139,8 @@ class BackwardPass:
 
     def __call__(
         self,
-        A: Array,
-        B: Array,
+        A: Array | None,
+        B: Array | None,
         gap: Array | None,
         lx: Array,
         lu: Array,
@@ -154,12 +154,13 @@ class BackwardPass:
         upper: Array | None = None,
         lxx_diagonal: Array | None = None,
         luu_diagonal: Array | None = None,
+        Y: Array | None = None,
         dt: Array | float | None = None,
     ) -> tuple[Array, Array, Array, Array]:
         """Gains of all knots, with n = 2 nv. Leading axes are batch axes and broadcast; knots do, too.
 
         Args:
-            A, B: derivatives of steps, (..., N, n, n) and (..., N, n, nu).
+            A, B: derivatives of steps, (..., N, n, n) and (..., N, n, nu), or None.
             gap: what is missing from the end of a step to the next knot, (..., N, n), or None.
             lx, lu, lxx, lux, luu: derivatives of the costs of knots with controls: (..., N, n), (..., N, nu),
                 (..., N, n, n), (..., N, nu, n), (..., N, nu, nu). Matrices are symmetric, and zero if they are None.
@@ -167,19 +168,19 @@ class BackwardPass:
             mu: what is added to the diagonal of Quu, (...).
             lower, upper: bounds of du, (..., N, nu), if the pass has them.
             lxx_diagonal, luu_diagonal: (..., N, n) and (..., N, nu), added to the diagonals, or None.
-            dt: (...), if steps are q+ = q + dt qd+ on a vector space. Upper halves of A and B are not read then, and
-                gap must be None.
+            Y, dt: in place of A, B and gap for steps q+ = q + dt qd+ of vector spaces: the lower half of (B, A),
+                (..., N, nv, nu + n), and dt (...).
 
         Returns:
             k (..., N, nu) and K (..., N, nu, n): du = k + K dx; expected (..., 2): with steps alpha k, the cost changes
             by alpha expected[0] + alpha^2 expected[1]; ok (...): False, with NaN in the other results, where Quu + mu
             was not positive definite, bounds contradict or a number was not finite.
         """
-        given = (A, B, gap, lx, lu, lxx, lux, luu, vx, vxx, mu, lower, upper, lxx_diagonal, luu_diagonal, dt)
+        given = (A, B, gap, lx, lu, lxx, lux, luu, vx, vxx, mu, lower, upper, lxx_diagonal, luu_diagonal, Y, dt)
         if (lower is None or upper is None) is self.box or (lower is None) is not (upper is None):
             raise ValueError("backward pass: give both bounds if it was made with box=True, otherwise none")
-        if gap is not None and dt is not None:
-            raise ValueError("backward pass: give a gap or dt")
+        if len({A is None, B is None, Y is not None, dt is not None}) > 1 or (Y is not None and gap is not None):
+            raise ValueError("backward pass: give A and B, or Y and dt and no gap")
         inputs = [None if each is None else np.asarray(each, self.dtype) for each in given]
         batch = np.broadcast_shapes(
             *(

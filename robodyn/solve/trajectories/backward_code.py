@@ -68,7 +68,7 @@ from robodyn.solve.trajectories.dense_code import columns_of_vectors, eliminate,
 
 INPUTS = (
     *("A", "B", "gap", "lx", "lu", "lxx", "lux", "luu", "vx", "vxx", "mu", "lower", "upper"),
-    *("lxx_diagonal", "luu_diagonal", "dt"),
+    *("lxx_diagonal", "luu_diagonal", "Y", "dt"),
 )
 OUTPUTS = ("k", "K", "expected", "ok")
 ENTRIES = (*INPUTS, *OUTPUTS, "sizes", "least", "columns", "alone")
@@ -111,7 +111,9 @@ Newton step, where it ends, what is left of it, the bounds, and whether each con
 def layout(n: int, nu: int, line: int, small: int, entry: int) -> list[int]:
     """Bytes from the beginning of scratch memory to each of `PLACES`, and to its end. `entry`: bytes of an entry."""
     rows, offsets = {"F": n, "W": n, "Q": nu + n, "G": nu, "S": nu}, [0]
-    sizes = {"H": nu * small, "M": nu * small, "T": max(n, nu) ** 2} | {name: rows[name] * line for name in rows}
+    sizes = {"H": nu * small, "M": nu * small, "T": max(n * max(n, nu), nu * nu, n // 2 * (nu + n))} | {
+        name: rows[name] * line for name in rows
+    }
     sizes |= {"next": n // 2 * line, "cross": n // 2 * line}
     for name in PLACES:
         size = 8 * nu if name == "marks" else entry * sizes.get(name, small)
@@ -155,15 +157,14 @@ def numbers(
     knot: Word,
     count: Word,
     several: Static[bool],
-    first: Word = 0,
 ) -> Static[Array[Any]]:
-    """`count` entries of an array of the user's from the `first` on: where they are, or for several problems in T."""
+    """`count` entries of an array of the user's: where they are, or for several problems in T."""
     if several:
         entry, T = table[ENTRIES.index(name)], at(work, "T")
-        data = entry.data + knot * entry.knot + first * size_of(LooseScalar)
+        data = entry.data + knot * entry.knot
         stage_in(data, entry.stride, work.row, work.end, array(Loose, T), count, lanes_of(Scalar))
         return T
-    return given(table, name, work.row, knot) + first
+    return given(table, name, work.row, knot)
 
 
 def put(
@@ -199,8 +200,7 @@ def quadratic(work: Array[Work], table: Array[Given], knot: Word, dt: Scalar, se
     V, last = Q + (nu * line + nu), nu + n
     if table[ENTRIES.index("dt")].data != 0:
         depth = n // 2
-        copy_controls(F, line, work, table, knot, depth, depth, several)
-        copy_rows(F + nu, line, numbers(work, table, "A", knot, depth * n, several, depth * n), depth, n)
+        copy_rows(F, line, numbers(work, table, "Y", knot, depth * last, several), depth, last)
         join(work, dt)
         multiply(Q, F, 1, line, W, nu, depth, line, 0, upper=True, how="=")
         multiply(Q + nu * line, F + nu, 1, line, W, depth, depth, line, nu, upper=True, how="+=")
@@ -211,7 +211,7 @@ def quadratic(work: Array[Work], table: Array[Given], knot: Word, dt: Scalar, se
             gap = numbers(work, table, "gap", knot, n, several)
             for i in range(n):
                 F[i * line + last] = gap[i]
-        copy_controls(F, line, work, table, knot, 0, n, several)
+        copy_controls(F, line, work, table, knot, several)
         copy_rows(F + nu, line, numbers(work, table, "A", knot, n * n, several), n, n)
         multiply(W, V, line, 1, F, n, n, line, 0, upper=False, how="=")
         for i in range(n):
@@ -282,13 +282,11 @@ def copy_controls(
     work: Array[Work],
     table: Array[Given],
     knot: Word,
-    first: Word,
-    rows: Word,
     several: Static[bool],
 ) -> None:
-    """Copy the columns of controls of B, from its row `first` on."""
-    nu, wide, columns = work.nu, work.wide, array(Word, table[ENTRIES.index("columns")].data)
-    source = numbers(work, table, "B", knot, rows * wide, several, first * wide)
+    """Copy the columns of controls of B."""
+    rows, nu, wide, columns = work.n, work.nu, work.wide, array(Word, table[ENTRIES.index("columns")].data)
+    source = numbers(work, table, "B", knot, rows * wide, several)
     if table[ENTRIES.index("columns")].data == 0:
         copy_rows(to, line, source, rows, nu)
     else:

@@ -156,9 +156,13 @@ class FixedArrays:
         programs, problem, (_, nv, nu) = self._programs, self._problem, self._programs.sizes
         many, n, nx, engine = len(self._rows), problem.steps, 2 * nv, self._engine
         q, qd, u = self.plan
-        A, B, to = np.zeros((many, n, nx, nx)), np.zeros((many, n, nx, nv)), programs.models(many)
+        if programs.linear:
+            steps, dt = {"Y": np.zeros((many, n, nv, nu + nx))}, np.array(problem.dt)
+        else:
+            steps, dt = {"A": np.zeros((many, n, nx, nx)), "B": np.zeros((many, n, nx, nv))}, None
+        to = programs.models(many)
         arrays = {"q": q[:, :-1], "qd": qd[:, :-1], "tau": self._tau, "dt": programs.constant["dt"], **self._of_phases}
-        arrays |= {"A": A, "B": B}
+        arrays |= steps
         running, last = programs.model_arrays(q, qd, u, to)
         running |= self._numbers[False]
         alone = many == 1
@@ -170,12 +174,12 @@ class FixedArrays:
         ]
         if programs.last:
             loops.append(_Loop(programs.last_model_loop.table({**last, **self._numbers[True]}, many), 1))
-        columns = None if nu == nv else problem.actuated
+        columns = None if programs.linear or nu == nv else problem.actuated
         backward = BackwardPass(nv, nu, n, box=problem.boxed, engine=engine, columns=columns)
         lxx, lx = (None, to["lxx"]) if programs.diagonal else (to["lxx"], None), to["lx"]
-        dt = None if problem.linear_dt is None else np.array(problem.linear_dt)
         costs = lx[:, :-1], to["lu"], lxx[0], None, None, lx[:, n], to["vxx"][:, 0]
-        inputs = A, B, None, *costs, self.mu, *self._bounds, lxx[1], to["luu"], dt
+        first = steps.get("A"), steps.get("B"), None
+        inputs = *first, *costs, self.mu, *self._bounds, lxx[1], to["luu"], steps.get("Y"), dt
         passed = backward.bound(inputs, (self._k, self._K, self._expected, self._ok), many)
         calls = [*loops, passed, *self._roll_out(1.0, self._k, self._K)]
         return _Calls(engine, self._round(self._tolerance), calls, [(self.gains, self._K, True), *self._copies()])

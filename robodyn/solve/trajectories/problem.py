@@ -63,8 +63,6 @@ class Problem:
         self.lower = -self.upper
         self.boxed = bool(np.isfinite(self.upper).any())
         self.flat = is_flat(dyn)
-        # The time step of steps q+ = q + dt qd+, if they are such.
-        self.linear_dt = dt if self.flat and not model.constraints and model.contacts is None else None
         self.contacts = None if model.contacts is None else ContactSteps(dyn, dt, cost.terms)
         self.phases = Phases(dyn, active, targets, q0, self.actuated, steps, leading)
         self.terms: list[Term] = terms_of(dyn, cost.terms, self.actuated, steps, leading)

@@ -10,7 +10,7 @@ import numpy as np
 from robodyn.api.dynamics import Dynamics
 from robodyn.api.motion.step_spec import chosen_step, gradient_of
 from robodyn.internals.arguments import Array, address_of
-from robodyn.solve.trajectories.follow import followed
+from robodyn.solve.trajectories.follow import followed, velocity_gradient
 from robodyn.solve.trajectories.knot_costs import expansion_task, is_diagonal, value_task
 from robodyn.solve.trajectories.terms import Term, is_flat
 
@@ -67,6 +67,9 @@ class Programs:
         upper: (nu,) bounds of |u|, or None.
         given: names of further inputs of steps, "active" and "targets".
         terms: of the cost.
+
+    Attributes: `linear`: steps are q+ = q + dt qd+, and the gradient is that of velocities alone; `diagonal`: Hessians
+    of running costs are.
     """
 
     def __init__(
@@ -90,7 +93,9 @@ class Programs:
         driven = tuple(int(v) for v in actuated)
         self.follow_loop = Loop(engine, followed(step, nv, driven, upper is not None, value_task(running, nu)))
         self.last_loop = Loop(engine, value_task(last, 0))
-        self.gradient_loop = Loop(engine, gradient_of(step, dyn.model, ("tau", *given)))
+        gradient = gradient_of(step, dyn.model, ("tau", *given))
+        self.linear = is_flat(dyn) and not dyn.model.constraints
+        self.gradient_loop = Loop(engine, velocity_gradient(gradient, nv, driven) if self.linear else gradient)
         self.diagonal = is_diagonal(running, is_flat(dyn))
         self.model_loop = Loop(engine, expansion_task(running, nu, nv, self.diagonal))
         self.last_model_loop = Loop(engine, expansion_task(last, 0, nv, diagonal=False))

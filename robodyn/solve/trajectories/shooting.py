@@ -123,8 +123,7 @@ class Search:
         bounds = self.problem.bounds(self.u[rows])
         lx, lxx = model.lx, model.lxx
         of_steps = lx[:, :-1], model.lu, lxx[:, :-1], model.lux, model.luu
-        dt = self.problem.linear_dt if gap is None else None
-        return self._backward(A, B, gap, *of_steps, lx[:, -1], lxx[:, -1], self.mu[rows], *bounds, dt=dt)
+        return self._backward(A, B, gap, *of_steps, lx[:, -1], lxx[:, -1], self.mu[rows], *bounds)
 
     def iterate(self, rows: Array, tolerance: float) -> None:
         """One iteration of some problems."""
