@@ -43,6 +43,7 @@ class FixedArrays:
     ) -> None:
         programs = problem.programs
         assert programs is not None and not problem.limits
+        assert all(each.flags.c_contiguous for each in (*plan, gains, cost, mu))
         self._problem, self._programs, self._rows = problem, programs, rows
         self.plan, self.gains, self.cost, self.mu, self._tolerance = plan, gains, cost, mu, tolerance
         self._engine: Any = problem.dyn.engine
@@ -51,12 +52,12 @@ class FixedArrays:
         self._numbers = {
             final: _filled(programs.numbers(rows, final), many, 1 if final else n) for final in (False, True)
         }
-        self._goals = [
-            (self._numbers[final][f"g{number}"], term)
-            for final, terms in ((False, programs.running), (True, programs.last))
-            for number, term in enumerate(terms)
-            if isinstance(term, Residual)
+        terms = ((final, *each) for final in (False, True) for each in enumerate(programs.terms_of(final)))
+        self._terms = [
+            (term, tuple(self._numbers[final][f"{letter}{number}"] for letter in "wg")) for final, number, term in terms
         ]
+        # Terms with numbers of their own for each of several problems.
+        self._varying = [each for each in self._terms if any(len(array) > 1 for array in each[1])]
         self._trial: Plan = np.zeros((many, n + 1, nq)), np.zeros((many, n + 1, nv)), np.zeros((many, n, nu))
         self.start = self._trial[0][:, 0], self._trial[1][:, 0]
         self._costs = np.zeros((many, n + 1, 1))
@@ -108,20 +109,26 @@ class FixedArrays:
         mu = self.mu[at]
         self.mu[at] = np.where(number == 0, relaxed(mu), np.where(number < 0, stiffened(mu), mu))
 
-    def read(self, rows: Array, to: slice | Array = slice(None)) -> None:
+    def read(self, rows: Array, to: Array) -> None:
         """Read weights, goals and phases of problems, for some of the trajectories."""
-        for final in (False, True):
-            _read(self._numbers[final], self._programs.numbers(rows, final), to)
-        self.read_phases(rows, to)
+        for term, arrays in self._varying:
+            for array, each in zip(arrays, term.numbers(rows), strict=True):
+                if len(array) > 1:
+                    array[to] = each
+        for name, each in self._problem.phases.of(rows).items():
+            if len(self._of_phases[name]) > 1:
+                self._of_phases[name][to] = each
 
-    def read_phases(self, rows: Array, to: slice | Array = slice(None)) -> None:
-        """Read phases alone."""
-        _read(self._of_phases, self._problem.phases.of(rows), to)
+    def read_phases(self, rows: Array) -> None:
+        """Read phases of all trajectories again."""
+        for name, each in self._problem.phases.of(rows).items():
+            self._of_phases[name][...] = each
 
     def read_goals(self, rows: Array) -> None:
-        """Read goals of configurations and poses alone, of all trajectories."""
-        for to, term in self._goals:
-            to[...] = term.numbers(rows)[1]
+        """Read goals of configurations and poses of all trajectories again."""
+        for term, (_, goal) in self._terms:
+            if isinstance(term, Residual):
+                goal[...] = term.numbers(rows)[1]
 
     def move(self, source: int, to: int) -> None:
         """Copy what `read` has read for one trajectory to another one."""
@@ -255,10 +262,3 @@ def _filled(arrays: Mapping[str, Array], many: int, knots: int) -> dict[str, Arr
         filled[name] = np.empty((1, knots, *each.shape[2:])) if many == 1 else np.empty_like(each, order="C")
         filled[name][...] = each
     return filled
-
-
-def _read(arrays: Mapping[str, Array], given: Mapping[str, Array], to: slice | Array) -> None:
-    """Replace numbers of some problems; those of all problems stay."""
-    for name, each in given.items():
-        if len(arrays[name]) > 1 or isinstance(to, slice):
-            arrays[name][to] = each

@@ -106,10 +106,14 @@ class Programs:
         loops = self.follow_loop, self.last_loop, self.model_loop, self.last_model_loop
         return all(each.available(False, True) for each in loops)
 
+    def terms_of(self, final: bool) -> tuple[Term, ...]:
+        """Terms of the last knot, or of the others."""
+        return self.last if final else self.running
+
     def numbers(self, rows: Array, final: bool) -> dict[str, Array]:
         """Weights and goals of rows, by name."""
         found: dict[str, Array] = {}
-        for number, term in enumerate(self.last if final else self.running):
+        for number, term in enumerate(self.terms_of(final)):
             found[f"w{number}"], found[f"g{number}"] = term.numbers(rows)
         return found
 
