@@ -56,8 +56,8 @@ class FixedArrays:
         self._terms = [
             (term, tuple(self._numbers[final][f"{letter}{number}"] for letter in "wg")) for final, number, term in terms
         ]
-        # Terms with numbers of their own for each of several problems.
-        self._varying = [each for each in self._terms if any(len(array) > 1 for array in each[1])]
+        # Terms with numbers of their own for each of several problems; all of one, which may be any.
+        self._varying = [each for each in self._terms if any(self._varies(array) for array in each[1])]
         self._trial: Plan = np.zeros((many, n + 1, nq)), np.zeros((many, n + 1, nv)), np.zeros((many, n, nu))
         self.start = self._trial[0][:, 0], self._trial[1][:, 0]
         self._costs = np.zeros((many, n + 1, 1))
@@ -68,12 +68,12 @@ class FixedArrays:
         self._tau = plan[2] if nu == nv else np.zeros((many, n, nv))
 
     @staticmethod
-    def possible(problem: Problem, many: int) -> bool:
+    def possible(problem: Problem) -> bool:
         """Whether a problem has them."""
         programs = problem.programs
         if programs is None or problem.limits:
             return False
-        return programs.gradient_loop.available(many == 1 and problem.steps == 1)
+        return programs.gradient_loop.available(False) and (problem.steps > 1 or programs.gradient_loop.available(True))
 
     def follow(self, many: int) -> None:
         """Replace the first plans by roll-outs with the feedback `gains` from `start`, where those are finite."""
@@ -113,11 +113,14 @@ class FixedArrays:
         """Read weights, goals and phases of problems, for some of the trajectories."""
         for term, arrays in self._varying:
             for array, each in zip(arrays, term.numbers(rows), strict=True):
-                if len(array) > 1:
+                if self._varies(array):
                     array[to] = each
         for name, each in self._problem.phases.of(rows).items():
-            if len(self._of_phases[name]) > 1:
+            if self._varies(self._of_phases[name]):
                 self._of_phases[name][to] = each
+
+    def _varies(self, array: Array) -> bool:
+        return len(array) == len(self._rows)
 
     def read_phases(self, rows: Array) -> None:
         """Read phases of all trajectories again."""
@@ -134,7 +137,7 @@ class FixedArrays:
         """Copy what `read` has read for one trajectory to another one."""
         for arrays in (self._of_phases, *self._numbers.values()):
             for each in arrays.values():
-                if len(each) > 1:
+                if self._varies(each):
                     each[to] = each[source]
 
     def _roll_out(self, size: float, step: Array, gains: Array) -> list[_Loop]:

@@ -21,7 +21,7 @@ class PooledSearch(Search):
     def run(self, rows: Array, iterations: int, tolerance: float) -> None:
         """At most so many iterations of the given problems."""
         most = min(len(rows), _PLACES * getattr(self.problem.dyn.engine, "threads", 1))
-        if not most or self.curvature is not None or not FixedArrays.possible(self.problem, most):
+        if not most or self.curvature is not None or not FixedArrays.possible(self.problem):
             super().run(rows, iterations, tolerance)
             return
         self.begin(rows)

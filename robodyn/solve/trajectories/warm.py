@@ -27,7 +27,7 @@ class WarmSearch:
     @staticmethod
     def of(search: Search, tolerance: float) -> WarmSearch | None:
         """For a search, if it is possible."""
-        return WarmSearch(search, tolerance) if FixedArrays.possible(search.problem, 1) else None
+        return WarmSearch(search, tolerance) if FixedArrays.possible(search.problem) else None
 
     def read_goals(self) -> None:
         """Read goals again."""
