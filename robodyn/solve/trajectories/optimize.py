@@ -220,6 +220,8 @@ def searched(
     kind = PooledSearch if guess is None else MultipleShooting
     search = kind(problem, q, qd, u, curvature)
     some = max(1, _CHUNK_SCALARS // (problem.steps * 4 * problem.nv**2))
+    if isinstance(search, PooledSearch) and search.pooled:
+        some = max(1, problem.count)  # a pool has arrays for a few of them
     for first in range(0, problem.count, some):
         of_chunk = rows[first : first + some]
 

@@ -6,22 +6,31 @@ from __future__ import annotations
 import numpy as np
 
 from robodyn.internals.arguments import Array
+from robodyn.internals.cached import cached_property
 from robodyn.solve.trajectories.fixed_arrays import FixedArrays
 from robodyn.solve.trajectories.iteration_code import DONE
 from robodyn.solve.trajectories.problem import Plan
 from robodyn.solve.trajectories.shooting import CONVERGED, MOST_MU, RUNNING, STALLED, Search
 
-_PLACES = 16
-"""Problems at a time, for each thread."""
+_PLACES, _FEWER, _CACHE = 16, 8, 1 << 18
+"""Problems at a time, for each thread, and fewer if their derivatives and gains have more numbers than the second
+cache."""
 
 
 class PooledSearch(Search):
     """A `Search` whose problems take turns, if `FixedArrays` are possible."""
 
+    @cached_property
+    def pooled(self) -> bool:
+        """Whether problems take turns."""
+        return self.curvature is None and FixedArrays.possible(self.problem)
+
     def run(self, rows: Array, iterations: int, tolerance: float) -> None:
         """At most so many iterations of the given problems."""
-        most = min(len(rows), _PLACES * getattr(self.problem.dyn.engine, "threads", 1))
-        if not most or self.curvature is not None or not FixedArrays.possible(self.problem):
+        nv, nu = self.problem.nv, self.problem.nu
+        near = _PLACES * self.problem.steps * 2 * nv * (2 * nv + 3 * nu) <= _CACHE
+        most = min(len(rows), (_PLACES if near else _FEWER) * getattr(self.problem.dyn.engine, "threads", 1))
+        if not most or not self.pooled:
             super().run(rows, iterations, tolerance)
             return
         self.begin(rows)
