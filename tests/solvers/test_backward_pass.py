@@ -182,6 +182,45 @@ def test_engines(dtype):
             np.testing.assert_allclose(found, np.repeat(each, 2000, 0), rtol=0.0, atol=ROUNDING[dtype])
 
 
+@pytest.mark.parametrize("box", [True, False])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_shorter_forms(dtype, box):
+    """Half of linear steps, diagonals, no zeros, columns of B: the same as full matrices, for batches and alone."""
+    rng, (nv, nu, steps, batch, dt) = np.random.default_rng(6), (5, 3, 4, 11, 0.05)
+    n, controls = 2 * nv, [1, 2, 4]
+    given = problems(rng, nv, nv, steps, batch)
+    Y = np.concatenate((given["B"][..., nv:, controls], given["A"][..., nv:, :]), axis=-1)
+    given["A"][..., :nv, :] = dt * given["A"][..., nv:, :] + np.eye(nv, n)
+    given["B"][..., :nv, :] = dt * given["B"][..., nv:, :]
+    diagonals = {"lxx_diagonal": (batch, steps, n), "luu_diagonal": (batch, steps, nu)}
+    diagonals = {name: rng.uniform(0.1, 1.0, shape) for name, shape in diagonals.items()}
+    given |= {"gap": None, "lu": given["lu"][..., controls], "lux": np.zeros((1, nu, n))}
+    given |= {name: diagonals[f"{name}_diagonal"][..., None] * np.eye(size) for name, size in (("lxx", n), ("luu", nu))}
+    if box:
+        wide = rng.uniform(0.0, 3.0, (batch, 1, 1))  # some problems are within their bounds, others are not
+        given["lower"], given["upper"] = np.broadcast_to(-wide, (batch, steps, nu)), np.full((1, nu), 3.0)
+    short = {**given, "lxx": None, "lux": None, "luu": None, **diagonals}
+    columns, full = np.array(controls), {**given, "B": given["B"][..., controls]}
+    wanted = BackwardPass(nv, nu, steps, box=box)(**full)
+    assert wanted[3].all()
+    if box:
+        inside = (np.abs(wanted[0]) < wide).all(axis=(1, 2))
+        assert inside.any() and not inside.all()
+    for form in (short, {**short, "A": None, "B": None, "Y": Y, "dt": dt}):
+        made = BackwardPass(nv, nu, steps, dtype, box=box, columns=None if form["B"] is None else columns)
+        for rows in (slice(None), slice(2, 3), slice(4, 6)):
+            own = {k: each[rows] if np.ndim(each) and len(each) == batch else each for k, each in form.items()}
+            for found, each in zip(made(**own), wanted, strict=True):
+                np.testing.assert_allclose(found, each[rows], rtol=0.0, atol=ROUNDING[dtype] * np.abs(each).max())
+
+
+def test_arguments_that_contradict():
+    given, Y = problems(np.random.default_rng(5), 1, 1, 1, 1), np.ones((1, 3))
+    for wrong in ({"Y": Y, "dt": 0.1}, {"A": None}, {"A": None, "B": None, "Y": Y}):
+        with pytest.raises(ValueError, match="give A and B"):
+            BackwardPass(1, 1, 1)(**{**given, **wrong})
+
+
 def test_bounds_belong_to_the_pass():
     given = problems(np.random.default_rng(5), 1, 1, 1, 1)
     with pytest.raises(ValueError, match="bounds"):

@@ -154,6 +154,10 @@ def test_a_row_of_a_batch_is_the_problem_alone():
         assert alone.iterations == together.iterations[k]
         np.testing.assert_array_equal(alone.q, together.q[k])
         np.testing.assert_array_equal(alone.gains, together.gains[k])
+    velocities = np.array([np.full(7, 1e200), np.zeros(7)])  # one that diverges leaves the other one alone
+    two = rd.optimize_trajectory(arm(), reaching(goals[1:, None]), (starts[2], velocities), 10, 0.02, limits="effort")
+    assert two.status.tolist() == ["diverged", "converged"]
+    np.testing.assert_array_equal(two.gains[1], alone.gains)
 
 
 def test_gains_are_the_change_of_the_optimum_by_the_state():

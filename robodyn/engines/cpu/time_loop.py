@@ -137,10 +137,14 @@ class LoopTable:
         for place in self._places.get(name, ()):
             self._at[place] = address
 
+    def of_steps(self, steps: int) -> tuple[Kernel, int]:
+        """The kernel, and the address of its argument table, for so many steps."""
+        self._table[1] = steps
+        return self._kernel, ctypes.addressof(self._table)
+
     def run(self, launch: Launch, steps: int, rows: int | None = None) -> None:
         """Take so many steps, of the first `rows` states if not of all."""
-        self._table[1] = steps
-        launch(self._kernel, ctypes.addressof(self._table), self._batch if rows is None else rows, steps)
+        launch(*self.of_steps(steps), self._batch if rows is None else rows, steps)
 
 
 def _entry(array: Array) -> tuple[int, int, int, int]:

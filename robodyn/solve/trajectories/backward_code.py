@@ -7,14 +7,20 @@ z = (du, dx, 1):
 
     Q = L + F'(V F + v e'),    F = (B, A, gap),    L = (luu, lux, lu; ., lxx, lx).
 
-The last element of z makes the gradient a column. The first rows of a Cholesky factorisation of Q, those of controls,
+The last element of z makes the gradient a column. Steps q+ = q + dt qd+ of vector spaces need the lower half Y of
+(B, A) alone: with dqd+ = Y z and dq+ = dq + dt Y z,
+
+    F'V F = Y'M Y + Y'S E + E'S'Y + E'V11 E,    M = dt^2 V11 + dt (V12 + V21) + V22,    S = dt V11 + V21,    E z = dq.
+
+The first rows of a Cholesky factorisation of Q, those of controls,
 are (U, Y, y) with U'U = Quu + mu. What remains of the other rows is the value of this knot,
 
     V = Qxx - Y'Y - mu K'K,    v = Qx - Y'y - mu K'k,    (K, k) = -U^-1 (Y, y).
 
 Products with mu appear because gains with mu do not reach the least Q. Where k leaves its bounds, projected Newton
 steps find the least Q within them (Tassa, Mansard, Todorov, Control-limited differential dynamic programming, 2014).
-Gains of controls at bounds are zero.
+Gains of controls at bounds are zero. A kernel for several problems leaves those with controls beyond their bounds to
+the kernel for one, and a few that remain.
 """
 
 from __future__ import annotations
@@ -42,11 +48,13 @@ from robodyn.compile.loops.language import (
     Word,
     all_of,
     array,
+    call,
     chosen,
     clear,
     convert,
     copy,
     extracted,
+    fma,
     lanes_of,
     local,
     routine,
@@ -58,10 +66,15 @@ from robodyn.engines.cpu.loops.runtime import stage_in, stage_out, types_of
 from robodyn.solve.quadratic.factors import product
 from robodyn.solve.trajectories.dense_code import columns_of_vectors, eliminate, mirror, multiply, substitute, transfer
 
-INPUTS = ("A", "B", "gap", "lx", "lu", "lxx", "lux", "luu", "vx", "vxx", "mu", "lower", "upper")
+INPUTS = (
+    *("A", "B", "gap", "lx", "lu", "lxx", "lux", "luu", "vx", "vxx", "mu", "lower", "upper"),
+    *("lxx_diagonal", "luu_diagonal", "Y", "dt"),
+)
 OUTPUTS = ("k", "K", "expected", "ok")
-ENTRIES = (*INPUTS, *OUTPUTS, "sizes", "least")
+ENTRIES = (*INPUTS, *OUTPUTS, "sizes", "least", "columns", "alone")
 """Entries of the table."""
+FEW = 4
+"""Problems from which on several are solved at once."""
 _NEWTON, _HALVINGS = 8, 10
 """Most projected Newton steps of a knot, and halvings of one."""
 _ENOUGH = 0.1
@@ -77,28 +90,31 @@ class Given(ctypes.Structure):
 
 
 class Work(ctypes.Structure):
-    """Sizes and memory of one problem: numbers of states, controls and knots, and of a row of (du, dx, 1) and of
-    (du, 1) in whole vectors; the problem, or the first of several and the last of all; the bytes from `memory` to each
-    of `PLACES`."""
+    """Sizes and memory of one problem: numbers of states, controls and knots, of a row of (du, dx, 1) and of (du, 1) in
+    whole vectors, and of columns of B; the problem, or the first of several and the last of all; the bytes from
+    `memory` to each of `PLACES`."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("n", "nu", "steps", "line", "small", "row", "end")),
+        *((name, ctypes.c_int64) for name in ("n", "nu", "steps", "line", "small", "wide", "row", "end")),
         ("memory", ctypes.c_void_p),
         ("offsets", ctypes.POINTER(ctypes.c_int64)),
     )
 
 
-PLACES = (*"FWQGSTHM", "inverse", "x", "slope", "move", "end", "done", "lower", "upper", "marks")
-"""Memory of one problem, or of several at once: F; V F; Q, whose last rows become the value; gains; the first rows of
-Q while controls are clamped, or gains times mu; what is read and written for several problems; for bounds Quu + mu and
-its part of the free controls; 1 / U_kk; for bounds du, the gradient, the Newton step, where it ends, what is left of
-it, the bounds, and whether each control is clamped."""
+PLACES = (*"FWQGSTHM", "next", "cross", "inverse", "x", "slope", "move", "end", "done", "lower", "upper", "marks")
+"""Memory of one problem, or of several at once: F or Y; V F or M Y + S E; Q, whose last rows become the value; gains;
+the first rows of Q while controls are clamped, or gains times mu; what is read and written for several problems; for
+bounds Quu + mu and its part of the free controls; M and S of steps with dt; 1 / U_kk; for bounds du, the gradient, the
+Newton step, where it ends, what is left of it, the bounds, and whether each control is clamped."""
 
 
 def layout(n: int, nu: int, line: int, small: int, entry: int) -> list[int]:
     """Bytes from the beginning of scratch memory to each of `PLACES`, and to its end. `entry`: bytes of an entry."""
     rows, offsets = {"F": n, "W": n, "Q": nu + n, "G": nu, "S": nu}, [0]
-    sizes = {"H": nu * small, "M": nu * small, "T": max(n, nu) ** 2} | {name: rows[name] * line for name in rows}
+    sizes = {"H": nu * small, "M": nu * small, "T": max(n * max(n, nu), nu * nu, n // 2 * (nu + n))} | {
+        name: rows[name] * line for name in rows
+    }
+    sizes |= {"next": n // 2 * line, "cross": n // 2 * line}
     for name in PLACES:
         size = 8 * nu if name == "marks" else entry * sizes.get(name, small)
         offsets.append(offsets[-1] + -(-size // _LINE) * _LINE)
@@ -135,7 +151,12 @@ def given(table: Array[Given], name: Static[str], row: Word, knot: Word) -> Arra
 
 
 def numbers(
-    work: Array[Work], table: Array[Given], name: Static[str], knot: Word, count: Word, several: Static[bool]
+    work: Array[Work],
+    table: Array[Given],
+    name: Static[str],
+    knot: Word,
+    count: Word,
+    several: Static[bool],
 ) -> Static[Array[Any]]:
     """`count` entries of an array of the user's: where they are, or for several problems in T."""
     if several:
@@ -173,29 +194,106 @@ def put(
 # A knot.
 
 
-def quadratic(work: Array[Work], table: Array[Given], knot: Word, several: Static[bool]) -> None:
+def quadratic(work: Array[Work], table: Array[Given], knot: Word, dt: Scalar, several: Static[bool]) -> None:
     """Q of a knot, from the value of the next one in the last rows of Q."""
     n, nu, line, Q, F, W = work.n, work.nu, work.line, at(work, "Q"), at(work, "F"), at(work, "W")
     V, last = Q + (nu * line + nu), nu + n
-    if table[ENTRIES.index("gap")].data != 0:
-        gap = numbers(work, table, "gap", knot, n, several)
+    if table[ENTRIES.index("dt")].data != 0:
+        depth = n // 2
+        copy_rows(F, line, numbers(work, table, "Y", knot, depth * last, several), depth, last)
+        join(work, dt)
+        multiply(Q, F, 1, line, W, nu, depth, line, 0, upper=True, how="=")
+        multiply(Q + nu * line, F + nu, 1, line, W, depth, depth, line, nu, upper=True, how="+=")
+        from_half = nu + depth
+        multiply(Q + from_half * line, F + from_half, 1, line, W, depth, depth, line, from_half, upper=True, how="=")
+    else:
+        if table[ENTRIES.index("gap")].data != 0:
+            gap = numbers(work, table, "gap", knot, n, several)
+            for i in range(n):
+                F[i * line + last] = gap[i]
+        copy_controls(F, line, work, table, knot, several)
+        copy_rows(F + nu, line, numbers(work, table, "A", knot, n * n, several), n, n)
+        multiply(W, V, line, 1, F, n, n, line, 0, upper=False, how="=")
         for i in range(n):
-            F[i * line + last] = gap[i]
-    copy_rows(F, line, numbers(work, table, "B", knot, n * nu, several), n, nu)
-    copy_rows(F + nu, line, numbers(work, table, "A", knot, n * n, several), n, n)
-    multiply(W, V, line, 1, F, n, n, line, 0, upper=False, how="=")
-    for i in range(n):
-        W[i * line + last] = W[i * line + last] + V[i * line + n]
-    copy_rows(Q, line, numbers(work, table, "luu", knot, nu * nu, several), nu, nu)
-    copy_rows(Q + nu, line, numbers(work, table, "lux", knot, nu * n, several), nu, n)
-    copy_rows(V, line, numbers(work, table, "lxx", knot, n * n, several), n, n)
-    lu = numbers(work, table, "lu", knot, nu, several)
-    for i in range(nu):
-        Q[i * line + last] = lu[i]
-    lx = numbers(work, table, "lx", knot, n, several)
-    for i in range(n):
-        V[i * line + n] = lx[i]
-    multiply(Q, F, 1, line, W, nu + n, n, line, 0, upper=True, how="+=")
+            W[i * line + last] = W[i * line + last] + V[i * line + n]
+        multiply(Q, F, 1, line, W, nu + n, n, line, 0, upper=True, how="=")
+    if table[ENTRIES.index("luu")].data != 0:
+        add_rows_of(Q, line, numbers(work, table, "luu", knot, nu * nu, several), nu, nu)
+    if table[ENTRIES.index("lux")].data != 0:
+        add_rows_of(Q + nu, line, numbers(work, table, "lux", knot, nu * n, several), nu, n)
+    if table[ENTRIES.index("lxx")].data != 0:
+        add_rows_of(V, line, numbers(work, table, "lxx", knot, n * n, several), n, n)
+    if table[ENTRIES.index("luu_diagonal")].data != 0:
+        add_along(Q, line + 1, numbers(work, table, "luu_diagonal", knot, nu, several), nu)
+    if table[ENTRIES.index("lxx_diagonal")].data != 0:
+        add_along(V, line + 1, numbers(work, table, "lxx_diagonal", knot, n, several), n)
+    add_along(Q + last, line, numbers(work, table, "lu", knot, nu, several), nu)
+    add_along(V + n, line, numbers(work, table, "lx", knot, n, several), n)
+
+
+@routine
+def join(work: Array[Work], dt: Scalar) -> None:
+    """W = M Y + (0, S, 0, dt v1 + v2), and what Q has in the rows of dq without Y'W and costs: S'Y + V11 and v1."""
+    n, nu, line, Q, F, W = work.n, work.nu, work.line, at(work, "Q"), at(work, "F"), at(work, "W")
+    half, V, M, S, width = n // 2, Q + (nu * line + nu), at(work, "next"), at(work, "cross"), columns_of_vectors()
+    step = spread(Vector, dt)
+    for i in range(half):
+        above, below = V + i * line, V + (half + i) * line
+        m, s = M + i * line, S + i * line
+        for v in range((half + (width - 1)) // width):  # what is behind the columns is not read
+            upper_left, upper_right = array(Loose, above + v * width)[0], array(Loose, above + half + v * width)[0]
+            lower_left, lower_right = array(Loose, below + v * width)[0], array(Loose, below + half + v * width)[0]
+            cross = fma(step, upper_left, lower_left)
+            array(Loose, s + v * width)[0] = cross
+            array(Loose, m + v * width)[0] = fma(step, upper_right + cross, lower_right)
+    multiply(W, M, line, 1, F, half, half, line, 0, upper=False, how="=")
+    for i in range(half):
+        row = W + i * line
+        for j in range(half):
+            row[nu + j] = row[nu + j] + S[i * line + j]
+        row[nu + n] = dt * V[i * line + n] + V[(half + i) * line + n]
+        for j in range(half):
+            V[i * line + half + j] = spread(Scalar, 0.0)
+    multiply(Q + nu * line, S, 1, line, F, half, half, line, nu, upper=True, how="+=")
+
+
+def add_along(to: Array[Scalar], stride: Word, source: Static[Array[Any]], count: Word) -> None:
+    """Add numbers to entries that are `stride` apart."""
+    for i in range(count):
+        to[i * stride] = to[i * stride] + source[i]
+
+
+def add_rows_of(to: Array[Scalar], line: Word, source: Static[Array[Any]], rows: Word, count: Word) -> None:
+    """Add rows of `count` entries, which are behind one another, to rows that are `line` entries apart."""
+    width = columns_of_vectors()
+    whole = count // width
+    for i in range(rows):
+        row, own = to + i * line, source + i * count
+        for v in range(whole):
+            both = array(Loose, row + v * width), array(Loose, own + v * width)
+            both[0][0] = both[0][0] + both[1][0]
+        for j in range(whole * width, count):
+            row[j] = row[j] + own[j]
+
+
+def copy_controls(
+    to: Array[Scalar],
+    line: Word,
+    work: Array[Work],
+    table: Array[Given],
+    knot: Word,
+    several: Static[bool],
+) -> None:
+    """Copy the columns of controls of B."""
+    rows, nu, wide, columns = work.n, work.nu, work.wide, array(Word, table[ENTRIES.index("columns")].data)
+    source = numbers(work, table, "B", knot, rows * wide, several)
+    if table[ENTRIES.index("columns")].data == 0:
+        copy_rows(to, line, source, rows, nu)
+    else:
+        for j in range(nu):
+            column = columns[j]
+            for i in range(rows):
+                to[i * line + j] = source[i * wide + column]
 
 
 def copy_rows(to: Array[Scalar], line: Word, source: Static[Array[Any]], rows: Word, count: Word) -> None:
@@ -375,16 +473,22 @@ def step_within(work: Array[Work]) -> Flag:
 
 def pass_back(
     work: Array[Work], table: Array[Given], expected: Array[Scalar], least: Scalar, several: Static[bool]
-) -> None:
-    """All knots of a problem, or of several at once, the last one first."""
+) -> Scalar:
+    """All knots of a problem, or of several at once, the last one first. Returns 1 for each of several problems with
+    controls beyond their bounds, or bounds that contradict, else 0."""
     n, nu, line, Q, G = work.n, work.nu, work.line, at(work, "Q"), at(work, "G")
     V, last, mu = Q + (nu * line + nu), nu + n, numbers(work, table, "mu", 0, 1, several)[0]
+    dt = spread(Scalar, 0.0)
+    if table[ENTRIES.index("dt")].data != 0:
+        dt = numbers(work, table, "dt", 0, 1, several)[0]
     copy_rows(V, line, numbers(work, table, "vxx", 0, n * n, several), n, n)
     vx = numbers(work, table, "vx", 0, n, several)
     for i in range(n):
         V[i * line + n] = vx[i]
     expected[0], expected[1] = spread(Scalar, 0.0), spread(Scalar, 0.0)
-    for knot in reversed(range(work.steps)):
+    outside, knot = spread(Scalar, 0.0), work.steps
+    while knot > 0 and not all_of(outside == spread(Scalar, 1.0)):
+        knot -= 1
         bounded = False
         if not several:
             bounded = table[ENTRIES.index("lower")].data != 0
@@ -394,12 +498,20 @@ def pass_back(
                 transfer(at(work, "upper"), high, nu)
                 for i in range(nu):
                     expected[0] = chosen(low[i] <= high[i], expected[0], spread(Scalar, _NAN))
-        quadratic(work, table, knot, several)
+        quadratic(work, table, knot, dt, several)
         solve_knot(work, mu, bounded, expected, least)
+        if several and table[ENTRIES.index("lower")].data != 0:
+            lower = numbers(work, table, "lower", knot, nu, several)
+            for i in range(nu):
+                outside = chosen(lower[i] <= G[i * line + last], outside, spread(Scalar, 1.0))
+            upper = numbers(work, table, "upper", knot, nu, several)
+            for i in range(nu):
+                outside = chosen(G[i * line + last] <= upper[i], outside, spread(Scalar, 1.0))
         put(work, table, "k", knot, G + last, nu, 1, line, several)
         put(work, table, "K", knot, G + nu, nu, n, line, several)
     for i in range(n):  # gains of the first knot alone may be not finite
         expected[0] = expected[0] + 0.0 * (V[i * line + i] + V[i * line + n])
+    return outside
 
 
 @routine
@@ -407,17 +519,24 @@ def kernel(table: Array[Given], first: Word, last: Word, workspace: Address, sev
     """The backward passes of some problems. Results of those that fail are NaN."""
     sizes, work, expected = array(Word, table[ENTRIES.index("sizes")].data), local(Work, 1), local(Scalar, 2)
     work.n, work.nu, work.steps, work.line, work.small = sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]
-    work.memory, work.offsets, work.end = workspace, sizes + 6, last - 1
-    clear(workspace, sizes[5])
+    work.wide, work.memory, work.offsets, work.end = sizes[5], workspace, sizes + 7, last - 1
+    clear(workspace, sizes[6])
     least = spread(Scalar, array(LooseScalar, table[ENTRIES.index("least")].data)[0])
     width = lanes_of(Scalar)
     row = first
     while row < last:
         work.row = row
-        pass_back(work, table, expected, least, several)
-        for k in range(width):
-            if row + k < last:
-                finish(table, row + k, extracted(expected[0], k), extracted(expected[1], k), work)
+        other = table[ENTRIES.index("alone")]
+        if several and last - row < FEW:
+            call(None, other.data, other.stride, row, last, workspace + sizes[6])
+        else:
+            outside = pass_back(work, table, expected, least, several)
+            for k in range(width):
+                if row + k < last:
+                    if several and extracted(outside, k) > 0.0:
+                        call(None, other.data, other.stride, row + k, row + k + 1, workspace + sizes[6])
+                    else:
+                        finish(table, row + k, extracted(expected[0], k), extracted(expected[1], k), work)
         row += width
 
 

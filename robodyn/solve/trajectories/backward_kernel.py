@@ -147,7 +147,7 @@ def prepare(work: Array[Work], table: Array[Given], sizes: Array[Word], memory: 
     for number in range(len(ENTRIES)):
         entry = table[number]
         entry.data, entry.stride, entry.knot = 0, 0, 0
-    work.n, work.nu, work.line, work.small = sizes[0], sizes[1], sizes[2], sizes[3]
+    work.n, work.nu, work.line, work.small, work.wide = sizes[0], sizes[1], sizes[2], sizes[3], sizes[1]
     work.row, work.end, work.memory = 0, 0, address(memory)
     work.offsets = array(Word, convert(Word, sizes + _OFFSETS))
     clear(memory, sizes[4])

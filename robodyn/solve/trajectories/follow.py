@@ -1,4 +1,5 @@
-"""A step under the feedback of a plan, and its cost, as one program."""
+"""Steps as one program: under the feedback of a plan with their cost, and the part of their derivatives that is not
+known."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from robodyn.algorithms.called_steps import AroundStep
 from robodyn.algorithms.manifold import joint_by_joint, scalars
-from robodyn.algorithms.tasks import Configuration, ScalarTask, Sized, Step
+from robodyn.algorithms.tasks import Configuration, ScalarTask, Sized, Step, StepGradient
 from robodyn.core.model import Model
 from robodyn.core.sweeps import DofOutput, NamedScalars, Tracer
 from robodyn.internals.cached import cached_property
@@ -101,3 +102,47 @@ def _apart(model: Model, a: Sequence[Any], b: Sequence[Any]) -> Any:
 def followed(step: Step, nv: int, actuated: tuple[int, ...], bounded: bool, cost: ScalarTask | None) -> FollowedStep:
     """A `FollowedStep`, cached because engines compare tasks by identity."""
     return FollowedStep(step, nv, actuated, bounded, cost)
+
+
+@dataclass(frozen=True, eq=False)
+class VelocityGradient(AroundStep):
+    """The derivatives Y (nv, nu + 2 nv) of the velocities after a step by controls, q and qd: the lower half of (B, A).
+
+    `step`: the gradient; `nv`: number of velocities; `actuated`: those that controls drive.
+    """
+
+    step: StepGradient
+    nv: int
+    actuated: tuple[int, ...]
+
+    @cached_property
+    def name(self) -> str:
+        """That of the gradient, and what is driven."""
+        return "_".join((self.step.name, "velocities", *map(str, self.actuated)))
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Those of the step."""
+        return self.step.inputs
+
+    @cached_property
+    def outputs(self) -> Mapping[str, Any]:
+        """Y."""
+        return {"Y": Sized((self.nv, len(self.actuated) + 2 * self.nv))}
+
+    @property
+    def extra(self) -> Mapping[str, Any]:
+        """Those of the step."""
+        return self.step.extra
+
+    def trace(self, tracer: Tracer, given: NamedScalars) -> NamedScalars:
+        """Results at scalars of its inputs."""
+        found, n = self.step.trace(tracer, given), self.nv
+        A, B = scalars(found["A"]).reshape(2 * n, 2 * n), scalars(found["B"]).reshape(2 * n, n)
+        return {"Y": [each for i in range(n, 2 * n) for each in (*B[i, list(self.actuated)], *A[i])]}
+
+
+@cache
+def velocity_gradient(step: StepGradient, nv: int, actuated: tuple[int, ...]) -> VelocityGradient:
+    """A `VelocityGradient`, cached because engines compare tasks by identity."""
+    return VelocityGradient(step, nv, actuated)

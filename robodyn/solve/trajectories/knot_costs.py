@@ -95,22 +95,31 @@ def value_task(pieces: tuple[Piece, ...], controls: int) -> ScalarTask:
     return ScalarTask(name, _inputs(pieces, controls), {"cost": Sized((1,))}, text)
 
 
+def is_diagonal(pieces: Sequence[Piece], flat: bool) -> bool:
+    """Whether the Hessian of the state is diagonal. `flat`: all joints have one coordinate."""
+    return all(piece.kind in _ARGUMENTS or (flat and piece.kind == "State") for piece in pieces)
+
+
 @cache
-def expansion_task(pieces: tuple[Piece, ...], controls: int, nv: int) -> ScalarTask:
-    """The quadratic model of the cost of a knot: lx (2 nv,), lxx (2 nv, 2 nv), and with controls lu and luu."""
+def expansion_task(pieces: tuple[Piece, ...], controls: int, nv: int, diagonal: bool) -> ScalarTask:
+    """The quadratic model of the cost of a knot: lx (2 nv,), lxx (2 nv, 2 nv), or (2 nv,) of a `diagonal` one, and with
+    controls lu (controls,) and the diagonal luu (controls,)."""
     nx = 2 * nv
 
     def text(model: Model, given: _Given, at: Any) -> Mapping[str, Any]:
         lx, lxx = [0.0] * nx, [[0.0] * nx for _ in range(nx)]
-        lu, luu = [0.0] * controls, [[0.0] * controls for _ in range(controls)]
+        lu, luu = [0.0] * controls, [0.0] * controls
         for number, piece in enumerate(pieces):
             w, goal = given[f"w{number}"], given[f"g{number}"]
             e = piece.error(model, given, goal, at)
-            if piece.kind in _ARGUMENTS:
-                start, first, second = (nv, lx, lxx) if piece.kind == "Velocity" else (0, lu, luu)
+            if piece.kind == "Control":
                 for k, (weight, each) in enumerate(zip(w, e, strict=True)):
-                    first[start + k] = first[start + k] + weight * each
-                    second[start + k][start + k] = second[start + k][start + k] + weight
+                    lu[k], luu[k] = lu[k] + weight * each, luu[k] + weight
+                continue
+            if piece.kind == "Velocity" or diagonal:
+                start = nv if piece.kind == "Velocity" else 0
+                for k, (weight, each) in enumerate(zip(w, e, strict=True), start):
+                    lx[k], lxx[k][k] = lx[k] + weight * each, lxx[k][k] + weight
                 continue
             J = piece.jacobian(model, given, goal, e, at)
             for weight, each, row in zip(w, e, J, strict=True):
@@ -122,10 +131,11 @@ def expansion_task(pieces: tuple[Piece, ...], controls: int, nv: int) -> ScalarT
         for i in range(nv):
             for j in range(i):
                 lxx[i][j] = lxx[j][i]
-        found = {"lx": lx, "lxx": [each for row in lxx for each in row]}
-        return found | ({"lu": lu, "luu": [each for row in luu for each in row]} if controls else {})
+        entries = [lxx[i][i] for i in range(nx)] if diagonal else [each for row in lxx for each in row]
+        return {"lx": lx, "lxx": entries} | ({"lu": lu, "luu": luu} if controls else {})
 
-    outputs = {"lx": Sized((nx,)), "lxx": Sized((nx, nx))}
+    outputs = {"lx": Sized((nx,)), "lxx": Sized((nx,) if diagonal else (nx, nx))}
     if controls:
-        outputs |= {"lu": Sized((controls,)), "luu": Sized((controls, controls))}
-    return ScalarTask(_name("model_of_knot", pieces, controls), _inputs(pieces, controls), outputs, text)
+        outputs |= {"lu": Sized((controls,)), "luu": Sized((controls,))}
+    name = _name("diagonal_model_of_knot" if diagonal else "model_of_knot", pieces, controls)
+    return ScalarTask(name, _inputs(pieces, controls), outputs, text)

@@ -182,7 +182,7 @@ class Mpc:
         if search.status[0] == DIVERGED:
             raise NumericalError("Mpc: the first plan is not finite; a smaller dt may help")
         self._search = search
-        self._warm = WarmSearch.of(search)
+        self._warm = WarmSearch.of(search, _TOLERANCE)
 
     def _next(self, search: Search, state: tuple[Array, Array], aims_anew: bool, passed: float) -> None:
         problem = search.problem
@@ -195,10 +195,12 @@ class Mpc:
         search.mu[0] = min(search.mu[0], 1.0)
         if self._warm is not None:
             search.status[0] = RUNNING
-            if aims_anew or self._schedules or self._anchored:
-                self._warm.renew()
+            if aims_anew:
+                self._warm.read_goals()
+            if self._schedules or self._anchored:
+                self._warm.read_phases()
             if self._warm.follow():
-                self._warm.iterate(_TOLERANCE)
+                self._warm.iterate()
                 return
         plan = search.q, search.qd, search.u
         with_feedback, cost = problem.follow(_ONE, plan, np.zeros(1), np.zeros_like(search.u), search.gains)

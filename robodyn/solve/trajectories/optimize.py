@@ -239,6 +239,8 @@ def searched(
         search = kind(problem, q, qd, u, curvature)
         if backward == "scan":
             search.backward = RiccatiScan(problem.nv, problem.nu, problem.steps, engine=problem.dyn.engine)
+        elif isinstance(search, PooledSearch) and search.pooled:
+            some = max(1, problem.count)  # a pool has arrays for a few of them
     for first in range(0, problem.count, some):
         of_chunk = rows[first : first + some]
 

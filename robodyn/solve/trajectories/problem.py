@@ -146,11 +146,15 @@ class Problem:
     def expand(self, rows: Array, q: Array, qd: Array, u: Array) -> Expansion:
         """The quadratic model of the cost with the penalties of limits."""
         into = Expansion.zeros(len(rows), self.steps, 2 * self.nv, self.nu)
+        by_state, by_control = (np.einsum("...ii->...i", each) for each in (into.lxx[:, :-1], into.luu))
         terms: list[Penalty] = [*self.limits.limits]
         if self.programs is None:
             terms += self.terms
         else:
-            self.programs.expand(rows, q, qd, u, into.lx, into.lxx, into.lu, into.luu)
+            found = self.programs.expand(rows, q, qd, u)
+            into.lx[...], into.lu[...], by_control[...] = found["lx"], found["lu"], found["luu"]
+            (by_state if self.programs.diagonal else into.lxx[:, :-1])[...] = found["lxx"]
+            into.lxx[:, -1:] = found["vxx"]
         for term in terms:
             term.expand(rows, q, qd, u, into)
         return into

@@ -10,9 +10,9 @@ import numpy as np
 from robodyn.api.dynamics import Dynamics
 from robodyn.api.motion.step_spec import chosen_step, gradient_of
 from robodyn.internals.arguments import Array, address_of
-from robodyn.solve.trajectories.follow import followed
-from robodyn.solve.trajectories.knot_costs import expansion_task, value_task
-from robodyn.solve.trajectories.terms import Term
+from robodyn.solve.trajectories.follow import followed, velocity_gradient
+from robodyn.solve.trajectories.knot_costs import expansion_task, is_diagonal, value_task
+from robodyn.solve.trajectories.terms import Term, is_flat
 
 _MOST_TABLES = 64
 """Argument tables that one loop keeps."""
@@ -67,6 +67,9 @@ class Programs:
         upper: (nu,) bounds of |u|, or None.
         given: names of further inputs of steps, "active" and "targets".
         terms: of the cost.
+
+    Attributes: `linear`: steps are q+ = q + dt qd+, and the gradient is that of velocities alone; `diagonal`: Hessians
+    of running costs are.
     """
 
     def __init__(
@@ -90,10 +93,12 @@ class Programs:
         driven = tuple(int(v) for v in actuated)
         self.follow_loop = Loop(engine, followed(step, nv, driven, upper is not None, value_task(running, nu)))
         self.last_loop = Loop(engine, value_task(last, 0))
-        self.gradient_loop = Loop(engine, gradient_of(step, dyn.model, ("tau", *given)))
-        self.model_loop, self.last_model_loop = (
-            Loop(engine, expansion_task(pieces, controls, nv)) for pieces, controls in ((running, nu), (last, 0))
-        )
+        gradient = gradient_of(step, dyn.model, ("tau", *given))
+        self.linear = is_flat(dyn) and not dyn.model.constraints
+        self.gradient_loop = Loop(engine, velocity_gradient(gradient, nv, driven) if self.linear else gradient)
+        self.diagonal = is_diagonal(running, is_flat(dyn))
+        self.model_loop = Loop(engine, expansion_task(running, nu, nv, self.diagonal))
+        self.last_model_loop = Loop(engine, expansion_task(last, 0, nv, diagonal=False))
 
     @property
     def available(self) -> bool:
@@ -101,10 +106,14 @@ class Programs:
         loops = self.follow_loop, self.last_loop, self.model_loop, self.last_model_loop
         return all(each.available(False, True) for each in loops)
 
+    def terms_of(self, final: bool) -> tuple[Term, ...]:
+        """Terms of the last knot, or of the others."""
+        return self.last if final else self.running
+
     def numbers(self, rows: Array, final: bool) -> dict[str, Array]:
         """Weights and goals of rows, by name."""
         found: dict[str, Array] = {}
-        for number, term in enumerate(self.last if final else self.running):
+        for number, term in enumerate(self.terms_of(final)):
             found[f"w{number}"], found[f"g{number}"] = term.numbers(rows)
         return found
 
@@ -155,15 +164,26 @@ class Programs:
         planned = {"q_plan": plan[0][:, :-1], "qd_plan": plan[1][:, :-1], "u_plan": plan[2], "k": k, "K": K}
         return {**states, **planned, "size": size[:, None, None], "cost": cost[:, :-1], **self.constant}
 
-    def model_arrays(self, q: Array, qd: Array, u: Array, lx: Array, lxx: Array, lu: Array, luu: Array) -> Any:
-        """Arguments of the quadratic models of knots 0 to N - 1, and of knot N, without weights and goals."""
-        running = {"q": q[:, :-1], "qd": qd[:, :-1], "u": u, "lx": lx[:, :-1], "lxx": lxx[:, :-1], "lu": lu, "luu": luu}
-        return running, {"q": q[:, -1:], "qd": qd[:, -1:], "lx": lx[:, -1:], "lxx": lxx[:, -1:]}
+    def models(self, rows: int) -> dict[str, Array]:
+        """Arrays for the quadratic models of knots of trajectories: lx (R, N + 1, nx), lu (R, N, nu), the diagonal luu
+        (R, N, nu), lxx (R, N, nx, nx), or (R, N, nx) if it is diagonal, and vxx (R, 1, nx, nx) of knot N."""
+        n, (_, nv, nu) = self.steps, self.sizes
+        nx = 2 * nv
+        shapes = {"lx": (n + 1, nx), "lu": (n, nu), "luu": (n, nu), "vxx": (1, nx, nx)}
+        shapes["lxx"] = (n, nx) if self.diagonal else (n, nx, nx)
+        return {name: np.zeros((rows, *shape)) for name, shape in shapes.items()}
 
-    def expand(self, rows: Array, q: Array, qd: Array, u: Array, lx: Array, lxx: Array, lu: Array, luu: Array) -> None:
-        """Fill the quadratic models of all knots of trajectories."""
+    def model_arrays(self, q: Array, qd: Array, u: Array, to: Mapping[str, Array]) -> Any:
+        """Arguments of the quadratic models `to` of knots 0 to N - 1, and of knot N, without weights and goals."""
+        running = {"q": q[:, :-1], "qd": qd[:, :-1], "u": u, "lx": to["lx"][:, :-1]}
+        running |= {name: to[name] for name in ("lxx", "lu", "luu")}
+        return running, {"q": q[:, -1:], "qd": qd[:, -1:], "lx": to["lx"][:, -1:], "lxx": to["vxx"]}
+
+    def expand(self, rows: Array, q: Array, qd: Array, u: Array) -> dict[str, Array]:
+        """The quadratic models of all knots of trajectories."""
         q, qd, u = map(np.ascontiguousarray, (q, qd, u))
-        running, last = self.model_arrays(q, qd, u, lx, lxx, lu, luu)
+        to = self.models(len(q))
+        running, last = self.model_arrays(q, qd, u, to)
         running |= self.numbers(rows, final=False)
         if len(q) == 1:  # knots beside one another
             running = {name: each.swapaxes(0, 1) for name, each in running.items()}
@@ -172,3 +192,4 @@ class Programs:
             self.model_loop(running, len(q), self.steps)
         if self.last:
             self.last_model_loop({**last, **self.numbers(rows, final=True)}, len(q), 1)
+        return to

@@ -102,7 +102,7 @@ def stretch(
     for i in range(n):
         A[i * ln + i] = spread(Scalar, 1.0)
     for knot in reversed(range(work.steps)):
-        quadratic(work, table, knot, several=False)
+        quadratic(work, table, knot, spread(Scalar, 0.0), several=False)
         solve_knot(work, spread(Scalar, 0.0), False, expected, least)
         behind(work, room)
     V = Q + (nu * line + nu)
@@ -252,7 +252,7 @@ def scan_kernel(table: Array[Given], first: Word, last: Word, workspace: Address
     own, work = array(Word, table[ENTRIES.index("sizes")].data), local(Work, 1)
     clear(workspace, own[5] + sizes[2])
     room.n, room.line, room.step, room.memory = own[0], sizes[0], sizes[1], workspace + own[5]
-    work.n, work.nu, work.steps, work.line, work.small = own[0], own[1], own[2], own[3], own[4]
+    work.n, work.nu, work.steps, work.line, work.small, work.wide = own[0], own[1], own[2], own[3], own[4], own[1]
     work.memory, work.offsets, work.end = workspace, own + 6, last - 1
     for row in range(first, last):
         work.row = row

@@ -80,6 +80,9 @@ class KnotValues:
     """
 
     def __init__(self, name: str, given: Array, own: tuple[int, ...], steps: int, leading: tuple[int, ...]) -> None:
+        if given.shape == own:
+            self._numbers = np.array(given, order="C").reshape(1, 1, *own)
+            return
         shape = (*leading, steps + 1, *own)
         try:
             if given.ndim and given.shape[max(0, given.ndim - len(own)) :] != own:
