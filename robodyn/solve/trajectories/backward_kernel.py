@@ -33,7 +33,7 @@ from robodyn.solve.trajectories.backward_code import ENTRIES, PLACES, Given, Wor
 OF_KNOTS = frozenset(("A", "B", "gap", "lx", "lu", "lxx", "lux", "luu", "lower", "upper", "k", "K"))
 """Arrays that have a row for each knot; the others have one for each row of the launch, but `mu` for each problem."""
 INPUTS = ("A", "B", "lx", "lu", "lxx", "luu", "vx", "vxx", "mu")
-"""Without a gap and bounds. Products of states and controls are zero in all costs of the GPU engine."""
+"""Without a gap and bounds. No cost of the GPU engine has products of states and controls."""
 OUTPUTS = ("k", "K", "expected")
 _OFFSETS = 6
 """Sizes before the offsets of `PLACES`."""
@@ -87,14 +87,14 @@ def backward_source(
 
 def constants(n: int, nu: int, dtype: np.dtype[Any], beyond: int = 0) -> tuple[Numbers, Numbers]:
     """Sizes (n, nu, `line`, `small`, bytes and scalars of memory), offsets of `PLACES` and bytes of arrays; the least
-    pivot and zeros. `beyond`: bytes of further memory."""
+    pivot. `beyond`: bytes of further memory."""
     line, small = (-(-(count + 1) // WARP) * WARP for count in (n + nu, nu))
     *offsets, size = layout(n, nu, line, small, dtype.itemsize)
     own = shapes(n, nu)
     bytes_of = [prod(own[name]) * dtype.itemsize if name in own else 0 for name in ENTRIES]
     size += beyond
     sizes = np.array([n, nu, line, small, size, size // dtype.itemsize, *offsets, *bytes_of], np.int64)
-    return sizes, np.array([least_pivot(dtype), *np.zeros(n * nu)], dtype)
+    return sizes, np.array([least_pivot(dtype)], dtype)
 
 
 @routine
@@ -116,7 +116,6 @@ def backward(
     memory = pool(Scalar, sizes[5]) if shared else workspace + Word(block()) * sizes[5]
     prepare(work, table, sizes, memory)
     work.steps = length
-    table[ENTRIES.index("lux")].data = convert(Word, numbers + 1)
     for row in range(Word(block()), rows, Word(blocks())):
         for number in range(len(names)):
             base = convert(Word, sources[number] if number < len(sources) else results[number - len(sources)])

@@ -59,7 +59,7 @@ class DeviceKernels:
             return lambda: unrolled_kernel(model, task, self.dtype)
 
         gradient, value = gradient_of(step, model, ("tau", *given)), value_task(pieces[True], 0)
-        running, last = expansion_task(pieces[False], nu, nv), expansion_task(pieces[True], 0, nv)
+        running, last = (expansion_task(pieces[final], 0 if final else nu, nv, False) for final in (False, True))
         n, boxed, shared = 2 * nv, problem.boxed, self.engine.device.shared_bytes
         wanted = [
             ("roll-outs", follow, lambda: marching_kernel(model, follow, self.dtype)),
@@ -230,10 +230,11 @@ class DeviceArrays:
         if nu < nv:
             B = xp.take(B, xp.asarray(problem.actuated), axis=-1)
         lx, lxx = xp.zeros((n + 1, many, nx), dtype), xp.zeros((n + 1, many, nx, nx), dtype)
-        lu, luu = self._empty((n, many, nu), dtype), self._empty((n, many, nu, nu), dtype)
-        results = {"lx": rows(lx[:-1]), "lxx": rows(lxx[:-1]), "lu": rows(lu), "luu": rows(luu)}
+        lu, diagonal = self._empty((n, many, nu), dtype), self._empty((n, many, nu), dtype)
+        results = {"lx": rows(lx[:-1]), "lxx": rows(lxx[:-1]), "lu": rows(lu), "luu": rows(diagonal)}
         running = {name: rows(each) for name, each in self.numbers[False].items()}
         kernels.model({**at, "u": rows(self.u), **running, **results}, all_knots, xp)
+        luu = diagonal[..., None] * xp.eye(nu, dtype=dtype)
         if kernels.last_model is not None:
             last = {"q": self.q[-1], "qd": self.qd[-1], "lx": lx[-1], "lxx": lxx[-1]}
             kernels.last_model({**last, **self._last_numbers()}, many, xp)

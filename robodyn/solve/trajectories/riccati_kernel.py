@@ -93,7 +93,6 @@ def scan(
     work.steps = length
     room.n, room.line, room.step = sizes[0], places[0], places[1]
     room.memory = address(memory) + places[2]
-    table[ENTRIES.index("lux")].data = convert(Word, numbers + 1)
     size, least = (4 * sizes[0] + 2) * sizes[0], spread(Scalar, numbers[0])
     for row in range(Word(block()), rows, Word(blocks())):
         result = element + row * size
