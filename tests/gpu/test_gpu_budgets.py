@@ -24,7 +24,6 @@ from robodyn.engines.gpu.occupancy import resident_blocks
 from robodyn.engines.gpu.repeated_kernels import repeated_kernel
 from robodyn.engines.gpu.source import SHARED_BYTES, WARP, KernelSource
 from robodyn.engines.gpu.unrolled_kernels import print_program, traced, unrolled_kernel
-from robodyn.solve.trajectories.backward_kernel import backward_source
 from robodyn.solve.trajectories.riccati_kernel import scan_sources
 
 pytestmark = compiles
@@ -194,10 +193,7 @@ def test_gpu_budget_of_contacts() -> None:
 
 
 @pytest.mark.nightly
-def test_gpu_budget_of_backward_passes() -> None:
-    """Of an arm, within limits of effort, and of compositions of scans."""
-    double = np.dtype(np.float64)
-    _, pairs = scan_sources(14, 7, double, 100 << 10)
-    for source in (backward_source(14, 7, double, 100 << 10, box=True), pairs):
-        report = compile_reported(source, "sm_90").report
-        assert report.registers <= 168 and report.spill_bytes <= 400, source.name
+def test_gpu_budget_of_compositions_of_scans() -> None:
+    """Vectors are spread over the lanes of a warp, so that few values of a thread are alive at once."""
+    report = compile_reported(scan_sources(14, 7, np.dtype(np.float64), 100 << 10)[1], "sm_90").report
+    assert report.registers <= HEADROOM * 128 and report.spill_bytes <= HEADROOM * 144
