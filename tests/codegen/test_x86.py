@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import math
 import os
 import random
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from assembler import assemble
+from random_programs import MADE, Vectors, random_program, random_steps
 from robots import own
 from x86_checker import Checker
 
@@ -24,7 +24,7 @@ from robodyn.compile.cache import ObjectCache
 from robodyn.compile.llvm.target import host_target
 from robodyn.compile.x86 import instructions as I
 from robodyn.compile.x86 import memory
-from robodyn.compile.x86.allocation import BINARY, FUSED, UNARY, Allocator, Block
+from robodyn.compile.x86.allocation import UNARY, Allocator
 from robodyn.compile.x86.encoding import Encoder
 from robodyn.compile.x86.forms import forms
 from robodyn.compile.x86.general import shared_out
@@ -33,7 +33,6 @@ from robodyn.compile.x86.listing import Listing
 from robodyn.compile.x86.pointers import ARRAY_POINTERS, GENERAL, SAVED, Base, load_pointer, point, pop, push
 from robodyn.compile.x86.program import assembled
 from robodyn.compile.x86.staging import Staging
-from robodyn.core.spatial import select
 from robodyn.engines.cpu import backends
 
 pytestmark = pytest.mark.skipif(not backends._runs(host_target().level), reason="this processor or system has it not")
@@ -230,60 +229,6 @@ def test_pointers_are_those_of_llvms_assembler():
 # Allocation.
 
 
-def random_steps(seed, count, staging=None, inputs=12, constants=9):
-    """Steps of every kind on random values, some needed for long; homes, places of results, and blocks of rows."""
-    rng = random.Random(seed)
-    homes = {k: I.ARRAYS + k for k in range(inputs)}
-    homes |= {inputs + k: I.POOL + k for k in range(constants)}
-    known, steps, stored, blocks = list(homes), [], {}, []
-    kinds = [*BINARY, *FUSED, *FUSED, *UNARY, "copy"]
-    reach = rng.choice((5, 40, 10_000))
-    result = len(homes)
-    while len(steps) < count:
-        if staging is not None and rng.random() < 0.1:
-            rows, start = I.HEADER + (1 + staging.width) * len(blocks), rng.choice((0, 1, staging.width))
-            size = rng.randint(1, staging.width)
-            if rng.random() < 0.5:
-                values = tuple(rng.choice((-1, result + k)) for k in range(size))
-                result += size
-                steps.append(("load", len(blocks), ()))
-                known += [value for value in values if value >= 0]
-            else:
-                few = [*known[-reach:], *known[inputs : inputs + 2] * rng.choice((0, reach))]
-                values = tuple(rng.choice(few) for _ in range(size))
-                if rng.random() < 0.2:
-                    values = (inputs,) * size
-                steps.append(("store", len(blocks), values))
-            blocks.append(Block(rows, start, values, more=start == 0))
-            continue
-        kind = rng.choice(kinds)
-        arity = 2 if kind in BINARY else 3 if kind in FUSED else 1
-        operands = tuple(rng.choice(known[-reach:] if rng.random() < 0.8 else known) for _ in range(arity))
-        steps.append((kind, result, operands))
-        if kind == "copy" or rng.random() < 0.1:
-            stored[result] = [I.ARRAYS + inputs + 2 * len(stored) + k for k in range(rng.choice((1, 2)))]
-        if kind != "copy":
-            known.append(result)
-        result += 1
-    return homes, stored, steps, blocks
-
-
-class Vectors:
-    """Gives places to masks and vectors of constants, and says what is there."""
-
-    def __init__(self, width):
-        self.memory, self.width = {}, width
-
-    def mask(self, count):
-        self.memory[I.VECTORS + count] = (("mask", count),) * self.width
-        return I.VECTORS + count
-
-    def constants(self, values):
-        place = I.VECTORS + 100 + len(self.memory)
-        self.memory[place] = tuple((value, -1) for value in values)
-        return place
-
-
 @pytest.mark.parametrize("registers", [5, 16, 32])
 @pytest.mark.parametrize("seed", range(40))
 def test_operands_are_where_instructions_look_for_them(seed, registers):
@@ -353,50 +298,6 @@ def run(address, arrays, width, rows=None):
     words = [word for array in arrays for word in (array.ctypes.data, array.strides[0])]
     table = (ctypes.c_int64 * len(words))(*words)
     ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(address)(ctypes.addressof(table), 0, rows, 0)
-
-
-_MADE = (
-    lambda x, y, z: x + y * z,
-    lambda x, y, z: x - y * z,
-    lambda x, y, z: x * y - z,
-    lambda x, y, z: 0.5 * x - y,
-    lambda x, y, z: np.sin(x) + 0.25 * y,
-    lambda x, y, z: np.cos(y),
-    lambda x, y, z: np.sqrt(x * x + 1.5) - y,
-    lambda x, y, z: y / (2.0 + x * x) - 0.125,
-    lambda x, y, z: np.minimum(x, y),
-    lambda x, y, z: np.maximum(x - z, 0.25 * y),
-    lambda x, y, z: np.minimum(np.maximum(x, -0.75), 0.5) + y,
-    lambda x, y, z: select(x - y, z, x * y),
-    lambda x, y, z: select(z, y, 1.5),
-)
-
-
-def random_program(seed, count):
-    """A program of all operations on random expressions, whose results are of ordinary size."""
-    from robodyn.compile.tracing.expression import Graph
-    from robodyn.compile.tracing.program import Program
-
-    rng = random.Random(seed)
-    graph = Graph()
-    sizes = {name: rng.choice((1, 2, 3, 7, 8, 9, 17)) for name in ("a", "b", "c")}
-    inputs = {name: ((size,), graph.inputs(size)) for name, size in sizes.items()}
-    known = [each for _, scalars in inputs.values() for each in scalars]
-    for _ in range(count):
-        x, y, z = (rng.choice(known[-30:]) for _ in range(3))
-        made = rng.choice(_MADE)(x, y, z)
-        made = made * 0.5 if rng.random() < 0.7 else made
-        if not isinstance(made, float):
-            known.append(made)
-    results = [rng.choice(known) for _ in range(rng.choice((1, 5, 8, 13)))]
-    results += [known[0], 0.0, rng.choice((1.25, -0.0, math.pi)), -known[1]]
-    rng.shuffle(results)
-    outputs = {
-        "x": ((len(results),), results),
-        "y": ((2,), [known[-1], 3.0]),
-        "z": ((3,), [known[-1], known[0], results[0]]),
-    }
-    return Program.of(f"random {seed}", graph, inputs, outputs)
 
 
 @kinds
@@ -551,7 +452,7 @@ def test_more_arrays_of_vectors_than_registers_take_turns(level, dtype):
     known = [each for _, scalars in inputs.values() for each in scalars]
     for _ in range(120):
         x, y, z = (rng.choice(known) for _ in range(3))
-        known.append(0.5 * rng.choice(_MADE[:4])(x, y, z))
+        known.append(0.5 * rng.choice(MADE[:4])(x, y, z))
     outputs = {f"out{k}": ((4,), rng.sample(known, 4)) for k in range(4)}
     program, target = Program.of("many arrays", graph, inputs, outputs), target_of(level)
     width, names = target.width(np.dtype(dtype)), frozenset((*inputs, *outputs))
