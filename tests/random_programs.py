@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import random
 
@@ -107,3 +108,11 @@ def random_program(seed, count):
         "z": ((3,), [known[-1], known[0], results[0]]),
     }
     return Program.of(f"random {seed}", graph, inputs, outputs)
+
+
+def run(address, arrays, rows=None):
+    """Call a kernel on rows of arrays, inputs first."""
+    rows = len(arrays[0]) if rows is None else rows
+    words = [word for array in arrays for word in (array.ctypes.data, array.strides[0])]
+    table = (ctypes.c_int64 * len(words))(*words)
+    ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(address)(ctypes.addressof(table), 0, rows, 0)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from assembler import assemble
-from random_programs import MADE, Vectors, random_program, random_steps
+from random_programs import MADE, Vectors, random_program, random_steps, run
 from robots import own
 from x86_checker import Checker
 
@@ -291,15 +291,6 @@ def test_the_checker_sees_what_is_wrong():
 # Results.
 
 
-def run(address, arrays, width, rows=None):
-    import ctypes
-
-    rows = len(arrays[0]) if rows is None else rows
-    words = [word for array in arrays for word in (array.ctypes.data, array.strides[0])]
-    table = (ctypes.c_int64 * len(words))(*words)
-    ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(address)(ctypes.addressof(table), 0, rows, 0)
-
-
 @kinds
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.some(of=6, rest="matrix")
@@ -333,7 +324,7 @@ def compare(seed, count, level, dtype, plain=False):
         for code in (llvm, *(assembled(program, wanted_dtype, target, registers=n).image() for n in (least, None))):
             loaded = memory.LoadedImage(code, driver.address("drive"), driver) if isinstance(code, Image) else code
             outputs = [np.full((rows, port.size), 777.0, dtype) for port in program.outputs]
-            run(loaded.address("kernel"), [*given, *outputs], width)
+            run(loaded.address("kernel"), [*given, *outputs])
             found.append(outputs)
         for outputs in found[1:]:
             for one, other in zip(found[0], outputs, strict=True):
@@ -479,7 +470,7 @@ def test_more_arrays_of_vectors_than_registers_take_turns(level, dtype):
     found = []
     for code in codes:
         results = [aligned(np.full((4, width), 777.0, dtype)) for _ in outputs]
-        run(code.address("kernel"), [*given, *results], width, rows=1)
+        run(code.address("kernel"), [*given, *results], rows=1)
         found.append(results)
     for results in found[1:]:
         np.testing.assert_array_equal(found[0], results)
