@@ -239,5 +239,7 @@ class Encoder:
         left = count * self.itemsize
         while left:
             size = min(left, 16)
+            while offset % size:  # a store of as many bytes would need an address of its own
+                size //= 2
             self.move(False, register, pointer, offset, size)
             offset, left = offset + size, left - size
