@@ -190,7 +190,7 @@ def test_words_are_those_of_llvm():
     assert not missing and sum(seen.values()) > 2000
 
 
-def test_zeros_and_far_places_are_addressed():
+def test_far_places_are_addressed():
     """Offsets of every size and alignment, by the words of `test_words_are_those_of_llvm`."""
     for size, load in itertools.product((4, 8, 16), (False, True)):
         for offset in (0, 4, 8, 16, 255, 256, 260, 4096, 16380, 16384, 32760, 32768, 65520, 65536, 70_004, 1_000_004):
@@ -203,6 +203,22 @@ def test_zeros_and_far_places_are_addressed():
                 base, reached = d, reached + number * (4096 if form is F.ADD_PAGES else 1)
             assert reached == offset and base == 5
             assert form is F.MOVES[("ld" if load else "st") + ("ur" if "ur" in form.text else "r"), size]
+
+
+@dtypes
+def test_zeros_are_stored_once_each(dtype):
+    size = SIZES[dtype]
+    for first, power in itertools.product(range(0, 4000, 7), range(4)):
+        count = (32 // size) >> power
+        encoder = Encoder(size, size, {I.HEADER: 0}, (I.HEADER,))
+        encoder.encode([(I.STORE_ZEROS, 3, max(count, 1), ~(I.ARRAYS + first))])
+        encoder.used, encoder.words = encoder.used[1:], encoder.words[1:]  # without the load of the address
+        written = []
+        for form, word in zip(encoder.used, encoder.words, strict=True):
+            (bytes_of,) = [key[1] for key, each in F.MOVES.items() if each is form]
+            offset = form.fields[2].decoded(word)
+            written += range(offset, offset + bytes_of)
+        assert written == [*range(first * size, (first + max(count, 1)) * size)]
 
 
 @pytest.mark.parametrize("registers", [5, 32])

@@ -238,8 +238,8 @@ class Encoder:
         pointer, offset = self.address(place)
         left = count * self.itemsize
         while left:
-            size = min(left, 16)
-            while offset % size:  # a store of as many bytes would need an address of its own
+            size = 16
+            while size > left or offset % size:  # a larger store would need an address of its own
                 size //= 2
             self.move(False, register, pointer, offset, size)
             offset, left = offset + size, left - size
