@@ -35,7 +35,10 @@ from robodyn.compile.x86.program import assembled
 from robodyn.compile.x86.staging import Staging
 from robodyn.engines.cpu import backends
 
-pytestmark = pytest.mark.skipif(not backends._runs(host_target().level), reason="this processor or system has it not")
+pytestmark = pytest.mark.skipif(
+    host_target().level == "neon" or not backends._runs(host_target().level),
+    reason="this processor or system has it not",
+)
 MOVING = ["avx2"] + ["avx512"] * (host_target().level == "avx512")
 """Kinds of code that move rows into vectors and back."""
 ALONE = {f"one scalar, {level}": level for level in MOVING}
