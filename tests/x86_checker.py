@@ -147,6 +147,8 @@ class Checker:
         count = counts[0]
         if mask < 0:
             assert count == self.width
+        elif self.width == self.parts:  # NEON
+            assert mask == count
         elif self.width == 4 * self.parts:  # EVEX
             assert self.masks[mask] == count
         else:
@@ -179,6 +181,11 @@ class Checker:
             assert found == wanted or (code in COMMUTES and found[::-1] == wanted)
         elif kind == "blendv":
             assert code >= I.BLENDV and (self.read(code - I.BLENDV), self.read(x), self.read(a)) == wanted
+        elif code >= I.FMADD:  # NEON, one scalar
+            register = code % 32
+            names = {I.FMADD: "fma", I.FMSUB: "fms", I.FNMADD: "fnma"}
+            assert names[code - register] == kind
+            assert (self.read(a), self.read(x), self.read(register)) == wanted
         else:
             values = self.read(d), self.read(a), self.read(x)
             orders = [order for order, each in FUSED[kind].items() if each == code]

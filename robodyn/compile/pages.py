@@ -6,12 +6,16 @@ import ctypes
 import errno
 import mmap
 import os
+import platform
 import sys
+from collections.abc import Callable
 from functools import cache
 
 from robodyn.internals.errors import UnavailableError
 
 READ, WRITE, EXECUTE = 1, 2, 4
+AARCH64 = "aarch64"
+"""What Linux calls these processors."""
 _FAILED = ctypes.c_void_p(-1).value
 
 
@@ -51,6 +55,28 @@ def protect(start: int, size: int, how: int) -> None:
     """
     if _library().mprotect(start, size, how) != 0:
         raise _refused("protect")
+
+
+@cache
+def _clear_cache() -> Callable[[int, int], None]:
+    """The function of GCC's runtime library, on which the C library relies, that makes written instructions visible."""
+    try:
+        function = ctypes.CDLL("libgcc_s.so.1")["__clear_cache"]
+    except (OSError, AttributeError) as error:
+        raise UnavailableError(f"engine 'cpu': no way to make written machine code visible: {error}") from None
+    function.argtypes, function.restype = [ctypes.c_void_p, ctypes.c_void_p], None
+    return function
+
+
+def synchronize(start: int, size: int) -> None:
+    """Make instructions that were written visible to the processor's fetching of instructions. x86 processors do that
+    themselves.
+
+    Raises:
+        UnavailableError: the function that does so is missing.
+    """
+    if platform.machine() == AARCH64:
+        _clear_cache()(start, start + size)
 
 
 def give_back(start: int, size: int) -> None:

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 # The CPU engine chooses one program, kernels of parts, or loops (`robodyn.engines.cpu.route`).
 
+_OWN = {
+    "query": 80_000,
+    "chain": 80_000,
+    "stage": 64_000,
+    "contracted query": 130_000,
+    "contracted chain": 130_000,
+    "contracted stage": 100_000,
+    "step": 64_000,
+    "part of a step": 24_000,
+    "gradient": 300_000,
+    "iterations": 130_000,
+}
 MAX_OPERATIONS = {
-    "x86": {
-        "query": 80_000,
-        "chain": 80_000,
-        "stage": 64_000,
-        "contracted query": 130_000,
-        "contracted chain": 130_000,
-        "contracted stage": 100_000,
-        "step": 64_000,
-        "part of a step": 24_000,
-        "gradient": 300_000,
-        "iterations": 130_000,
-    },
+    "x86": _OWN,
+    "neon": _OWN,
     "llvm": {
         "query": 64_000,
         "chain": 24_000,
@@ -55,7 +57,11 @@ MAX_BODIES_OF_PARTS = 100
 MANY_STEPS, ROLLED_SHARE, STAGES_SHARE = 1000, 2, 1.5
 """Bodies times lanes from which the operations of loops are counted before a trace, to avoid one in vain of up to two
 seconds; and their ratio to those of a program: for an algorithm, and for the stages and solves of a chain."""
-MAX_ENTRIES = {"x86": {"query": 1 << 15, "stage": 1 << 14}, "llvm": {"query": 1 << 13, "stage": 1 << 13}}
+MAX_ENTRIES = {
+    "x86": {"query": 1 << 15, "stage": 1 << 14},
+    "neon": {"query": 1 << 15, "stage": 1 << 14},
+    "llvm": {"query": 1 << 13, "stage": 1 << 13},
+}
 """Most entries of a result of one program; loops compute larger ones. Most are zeros, which LLVM's code stores
 singly."""
 MAX_TENSOR_ENTRIES = 1 << 13

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from assembler import assemble
 from conftest import random_states, relative
+from random_programs import run
 from robots import own
-from test_x86 import run
 
 import robodyn as rd
 from robodyn.algorithms.forward_hessian import forward_hessian
@@ -128,7 +128,7 @@ def test_numbers_that_are_spread_have_llvms_bits(name, dtype):
         for code, numbers in ((ours, shared[None]), (theirs, vectors[None])):
             outputs = [np.full((rows, port.size), np.nan, dtype) for port in second.outputs]
             arrays = [{"vector": vector, SHARED: numbers}.get(each, np.zeros((rows, 1), dtype)) for each in names]
-            run(code.address("kernel"), [*arrays, *outputs], width, rows)
+            run(code.address("kernel"), [*arrays, *outputs], rows)
             found.append(outputs)
         for one, other in zip(*found, strict=True):
             assert not np.isnan(one).any()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import math
 import os
 import random
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from assembler import assemble
+from random_programs import MADE, Vectors, random_program, random_steps, run
 from robots import own
 from x86_checker import Checker
 
@@ -24,7 +24,7 @@ from robodyn.compile.cache import ObjectCache
 from robodyn.compile.llvm.target import host_target
 from robodyn.compile.x86 import instructions as I
 from robodyn.compile.x86 import memory
-from robodyn.compile.x86.allocation import BINARY, FUSED, UNARY, Allocator, Block
+from robodyn.compile.x86.allocation import UNARY, Allocator
 from robodyn.compile.x86.encoding import Encoder
 from robodyn.compile.x86.forms import forms
 from robodyn.compile.x86.general import shared_out
@@ -33,10 +33,12 @@ from robodyn.compile.x86.listing import Listing
 from robodyn.compile.x86.pointers import ARRAY_POINTERS, GENERAL, SAVED, Base, load_pointer, point, pop, push
 from robodyn.compile.x86.program import assembled
 from robodyn.compile.x86.staging import Staging
-from robodyn.core.spatial import select
 from robodyn.engines.cpu import backends
 
-pytestmark = pytest.mark.skipif(not backends._runs(host_target().level), reason="this processor or system has it not")
+pytestmark = pytest.mark.skipif(
+    host_target().level == "neon" or not backends._runs(host_target().level),
+    reason="this processor or system has it not",
+)
 MOVING = ["avx2"] + ["avx512"] * (host_target().level == "avx512")
 """Kinds of code that move rows into vectors and back."""
 ALONE = {f"one scalar, {level}": level for level in MOVING}
@@ -230,60 +232,6 @@ def test_pointers_are_those_of_llvms_assembler():
 # Allocation.
 
 
-def random_steps(seed, count, staging=None, inputs=12, constants=9):
-    """Steps of every kind on random values, some needed for long; homes, places of results, and blocks of rows."""
-    rng = random.Random(seed)
-    homes = {k: I.ARRAYS + k for k in range(inputs)}
-    homes |= {inputs + k: I.POOL + k for k in range(constants)}
-    known, steps, stored, blocks = list(homes), [], {}, []
-    kinds = [*BINARY, *FUSED, *FUSED, *UNARY, "copy"]
-    reach = rng.choice((5, 40, 10_000))
-    result = len(homes)
-    while len(steps) < count:
-        if staging is not None and rng.random() < 0.1:
-            rows, start = I.HEADER + (1 + staging.width) * len(blocks), rng.choice((0, 1, staging.width))
-            size = rng.randint(1, staging.width)
-            if rng.random() < 0.5:
-                values = tuple(rng.choice((-1, result + k)) for k in range(size))
-                result += size
-                steps.append(("load", len(blocks), ()))
-                known += [value for value in values if value >= 0]
-            else:
-                few = [*known[-reach:], *known[inputs : inputs + 2] * rng.choice((0, reach))]
-                values = tuple(rng.choice(few) for _ in range(size))
-                if rng.random() < 0.2:
-                    values = (inputs,) * size
-                steps.append(("store", len(blocks), values))
-            blocks.append(Block(rows, start, values, more=start == 0))
-            continue
-        kind = rng.choice(kinds)
-        arity = 2 if kind in BINARY else 3 if kind in FUSED else 1
-        operands = tuple(rng.choice(known[-reach:] if rng.random() < 0.8 else known) for _ in range(arity))
-        steps.append((kind, result, operands))
-        if kind == "copy" or rng.random() < 0.1:
-            stored[result] = [I.ARRAYS + inputs + 2 * len(stored) + k for k in range(rng.choice((1, 2)))]
-        if kind != "copy":
-            known.append(result)
-        result += 1
-    return homes, stored, steps, blocks
-
-
-class Vectors:
-    """Gives places to masks and vectors of constants, and says what is there."""
-
-    def __init__(self, width):
-        self.memory, self.width = {}, width
-
-    def mask(self, count):
-        self.memory[I.VECTORS + count] = (("mask", count),) * self.width
-        return I.VECTORS + count
-
-    def constants(self, values):
-        place = I.VECTORS + 100 + len(self.memory)
-        self.memory[place] = tuple((value, -1) for value in values)
-        return place
-
-
 @pytest.mark.parametrize("registers", [5, 16, 32])
 @pytest.mark.parametrize("seed", range(40))
 def test_operands_are_where_instructions_look_for_them(seed, registers):
@@ -346,59 +294,6 @@ def test_the_checker_sees_what_is_wrong():
 # Results.
 
 
-def run(address, arrays, width, rows=None):
-    import ctypes
-
-    rows = len(arrays[0]) if rows is None else rows
-    words = [word for array in arrays for word in (array.ctypes.data, array.strides[0])]
-    table = (ctypes.c_int64 * len(words))(*words)
-    ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(address)(ctypes.addressof(table), 0, rows, 0)
-
-
-_MADE = (
-    lambda x, y, z: x + y * z,
-    lambda x, y, z: x - y * z,
-    lambda x, y, z: x * y - z,
-    lambda x, y, z: 0.5 * x - y,
-    lambda x, y, z: np.sin(x) + 0.25 * y,
-    lambda x, y, z: np.cos(y),
-    lambda x, y, z: np.sqrt(x * x + 1.5) - y,
-    lambda x, y, z: y / (2.0 + x * x) - 0.125,
-    lambda x, y, z: np.minimum(x, y),
-    lambda x, y, z: np.maximum(x - z, 0.25 * y),
-    lambda x, y, z: np.minimum(np.maximum(x, -0.75), 0.5) + y,
-    lambda x, y, z: select(x - y, z, x * y),
-    lambda x, y, z: select(z, y, 1.5),
-)
-
-
-def random_program(seed, count):
-    """A program of all operations on random expressions, whose results are of ordinary size."""
-    from robodyn.compile.tracing.expression import Graph
-    from robodyn.compile.tracing.program import Program
-
-    rng = random.Random(seed)
-    graph = Graph()
-    sizes = {name: rng.choice((1, 2, 3, 7, 8, 9, 17)) for name in ("a", "b", "c")}
-    inputs = {name: ((size,), graph.inputs(size)) for name, size in sizes.items()}
-    known = [each for _, scalars in inputs.values() for each in scalars]
-    for _ in range(count):
-        x, y, z = (rng.choice(known[-30:]) for _ in range(3))
-        made = rng.choice(_MADE)(x, y, z)
-        made = made * 0.5 if rng.random() < 0.7 else made
-        if not isinstance(made, float):
-            known.append(made)
-    results = [rng.choice(known) for _ in range(rng.choice((1, 5, 8, 13)))]
-    results += [known[0], 0.0, rng.choice((1.25, -0.0, math.pi)), -known[1]]
-    rng.shuffle(results)
-    outputs = {
-        "x": ((len(results),), results),
-        "y": ((2,), [known[-1], 3.0]),
-        "z": ((3,), [known[-1], known[0], results[0]]),
-    }
-    return Program.of(f"random {seed}", graph, inputs, outputs)
-
-
 @kinds
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.some(of=6, rest="matrix")
@@ -432,7 +327,7 @@ def compare(seed, count, level, dtype, plain=False):
         for code in (llvm, *(assembled(program, wanted_dtype, target, registers=n).image() for n in (least, None))):
             loaded = memory.LoadedImage(code, driver.address("drive"), driver) if isinstance(code, Image) else code
             outputs = [np.full((rows, port.size), 777.0, dtype) for port in program.outputs]
-            run(loaded.address("kernel"), [*given, *outputs], width)
+            run(loaded.address("kernel"), [*given, *outputs])
             found.append(outputs)
         for outputs in found[1:]:
             for one, other in zip(found[0], outputs, strict=True):
@@ -551,7 +446,7 @@ def test_more_arrays_of_vectors_than_registers_take_turns(level, dtype):
     known = [each for _, scalars in inputs.values() for each in scalars]
     for _ in range(120):
         x, y, z = (rng.choice(known) for _ in range(3))
-        known.append(0.5 * rng.choice(_MADE[:4])(x, y, z))
+        known.append(0.5 * rng.choice(MADE[:4])(x, y, z))
     outputs = {f"out{k}": ((4,), rng.sample(known, 4)) for k in range(4)}
     program, target = Program.of("many arrays", graph, inputs, outputs), target_of(level)
     width, names = target.width(np.dtype(dtype)), frozenset((*inputs, *outputs))
@@ -578,7 +473,7 @@ def test_more_arrays_of_vectors_than_registers_take_turns(level, dtype):
     found = []
     for code in codes:
         results = [aligned(np.full((4, width), 777.0, dtype)) for _ in outputs]
-        run(code.address("kernel"), [*given, *results], width, rows=1)
+        run(code.address("kernel"), [*given, *results], rows=1)
         found.append(results)
     for results in found[1:]:
         np.testing.assert_array_equal(found[0], results)
@@ -612,7 +507,11 @@ def test_a_variable_says_which(word, arm, monkeypatch):
 
 def test_other_words_are_refused(arm, monkeypatch):
     monkeypatch.setenv(backends.BACKEND_VARIABLE, "gcc")
-    with pytest.raises(rd.UnavailableError, match="ROBODYN_CPU_BACKEND: got 'gcc'; allowed: 'auto', 'x86', 'llvm'"):
+    allowed = "'auto', 'x86', 'neon', 'llvm'"
+    with pytest.raises(rd.UnavailableError, match=f"ROBODYN_CPU_BACKEND: got 'gcc'; allowed: {allowed}"):
+        torques(arm)
+    monkeypatch.setenv(backends.BACKEND_VARIABLE, "neon")
+    with pytest.raises(rd.UnavailableError, match="got 'neon'; wanted an aarch64 processor, Linux"):
         torques(arm)
 
 
@@ -680,18 +579,19 @@ def test_pages_are_executed_or_written_to(arm):
             where, how = line.split()[:2]
             start, end = (int(word, 16) for word in where.split("-"))
             if start <= address < end:
-                return how
-        return None
+                return how, end
+        return None, address
 
     dyn = rd.Dynamics(arm, engine="cpu", threads=1)
     dyn.mass_matrix(arm.neutral())
     kernel = next(iter(dyn.engine._kernels.values()))
     loaded = (kernel.plain or kernel).code
-    entry, constants = loaded._entry, -(-loaded._entry // memory.PAGE) * memory.PAGE
-    assert rights(entry) == "r-xp" and rights(constants) == "r--p"
+    entry = loaded._entry
+    how, constants = rights(entry)
+    assert how == "r-xp" and rights(constants)[0] == "r--p"
     del dyn, kernel, loaded
     gc.collect()
-    assert rights(entry) != "r-xp"
+    assert rights(entry)[0] != "r-xp"
 
 
 def test_code_comes_from_the_cache(arm, monkeypatch):

@@ -15,7 +15,10 @@ from robodyn.compile.loops.table import Argument
 from robodyn.compile.x86.driver import Program, Used, drive, driver_module
 from robodyn.engines.cpu import backends
 
-pytestmark = pytest.mark.skipif(not backends._runs(host_target().level), reason="this processor or system has it not")
+pytestmark = pytest.mark.skipif(
+    host_target().level == "neon" or not backends._runs(host_target().level),
+    reason="this processor or system has it not",
+)
 VECTORS, ROWS, POINTED = [2, 0], [3, 1, 4], 16
 
 
@@ -48,7 +51,8 @@ def told_programs(rows: range, step: int, *, python: bool) -> list[tuple[list[in
     at = ctypes.addressof(table)
     if python:
         with bound(Words=Number("i64", 2, align=8)):
-            drive(Array(at, struct_of(Argument)), rows.start, rows.stop, 0, Array(place, struct_of(Program)), step=step)
+            of = Array(at, struct_of(Argument)), rows.start, rows.stop, 0, Array(place, struct_of(Program))
+            drive(*of, step=step, avx=True)
     else:
         target = host_target().for_one_state if step == 1 else host_target()
         compiled = Code(compile_object(driver_module(step, target), target, OPT), target)

@@ -208,7 +208,7 @@ def test_programs_leave_the_functions_registers_alone(dtype: str, level: str) ->
 @levels
 @dtypes
 def test_images_say_where_lines_are(dtype: str, level: str) -> None:
-    from robodyn.compile.x86.image import Image
+    from robodyn.compile.x86.image import PAGE, Image
 
     code, layout = made(dtype, level)
     image = code.image()
@@ -216,7 +216,7 @@ def test_images_say_where_lines_are(dtype: str, level: str) -> None:
     assert again == image and again.line_code == image.line_code is not None
     found = again.line_code.moved(1 << 20)
     assert found.layout == layout
-    whole = image.code + bytes(-len(image.code) % 4096) + image.data
+    whole = image.code + bytes(-len(image.code) % PAGE) + image.data
     tables = layout.entries()
     assert whole[image.line_code.tables :].startswith(tables) and found.tables == image.line_code.tables + (1 << 20)
     assert whole[image.line_code.finish :].startswith(finishing(code.encoder, code.bodies[1].code))

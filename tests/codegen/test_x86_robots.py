@@ -18,7 +18,10 @@ from robodyn.engines.cpu.kernels import workspace
 from robodyn.engines.cpu.route import SingleProgram
 from robodyn.engines.query_table import QUERIES
 
-pytestmark = pytest.mark.skipif(not backends._runs(host_target().level), reason="this processor or system has it not")
+pytestmark = pytest.mark.skipif(
+    host_target().level == "neon" or not backends._runs(host_target().level),
+    reason="this processor or system has it not",
+)
 MOST = 6000
 """Operations of a program from which LLVM takes seconds."""
 MATRIX = ("arm7", "ball_joint_arm", "massless_chain", "planar_rover", "satellite", "screw_press")

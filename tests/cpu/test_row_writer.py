@@ -28,7 +28,8 @@ from robodyn.internals.tuning import STREAMED_BYTES
 from robodyn.tools.benchmark.contenders import draw, plain_call
 
 pytestmark = pytest.mark.skipif(
-    not backends._runs(host_target().level), reason="this processor or system runs no code of ours"
+    host_target().level == "neon" or not backends._runs(host_target().level),
+    reason="this processor or system runs no code of ours",
 )
 LINED = ("mass_matrix", "inverse_dynamics_gradient", "body_regressor", "inverse_dynamics_hessian")
 dtypes = pytest.mark.parametrize("dtype", ["float64", "float32"])

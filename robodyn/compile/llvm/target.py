@@ -43,9 +43,9 @@ class Target:
 
     @property
     def for_one_state(self) -> Target:
-        """The target for code that computes a single state: narrow if vector registers are so wide that most of their
-        memory traffic would be for unused states."""
-        return replace(self, narrow=True) if self.level in ("avx512", "avx2") else self
+        """The target for code that computes a single state: narrow, except with SSE2, for which there is no such
+        code."""
+        return self if self.level == "sse2" else replace(self, narrow=True)
 
     def width(self, dtype: np.dtype[Any]) -> int:
         """Number of states in a vector."""

@@ -23,8 +23,12 @@ from robodyn.compile.x86.instructions import (
     CMPGT,
     COMMUTES,
     DIV,
+    FABS,
+    FACGT,
+    FCMGT_ZERO,
     FMADD132,
     FMSUB132,
+    FNEG,
     FNMADD132,
     LOAD,
     MAX,
@@ -79,8 +83,17 @@ BINARY = {
     "or": OR,
     "xor": XOR,
     "cmpgt": CMPGT,
+    "beyond": FACGT,
 }
-UNARY = {"sqrt": SQRT, "sll_bit0": SLL_BIT0, "sll_bit1": SLL_BIT1, "sra": SRA}
+UNARY = {
+    "sqrt": SQRT,
+    "sll_bit0": SLL_BIT0,
+    "sll_bit1": SLL_BIT1,
+    "sra": SRA,
+    "neg": FNEG,
+    "abs": FABS,
+    "positive": FCMGT_ZERO,
+}
 _LAST_FIRST = (2, 0, 1)
 _OTHERS = ((1, 2), (0, 2), (0, 1))
 """The order in which three operands are tried as destination; and for each operand, the two others."""
@@ -219,7 +232,7 @@ class Allocator:
             elif value not in self.stays:
                 missing = True
         if missing:
-            self._fetch(at, operands, following)
+            self._fetch(at, kind, operands, following)
         code = BINARY.get(kind)
         if code is not None:
             register = self._binary(code, operands, following, at)
@@ -263,7 +276,7 @@ class Allocator:
             self._store_rows(self.blocks[result], operands, following)
         return -1
 
-    def _fetch(self, at: int, operands: tuple[int, ...], following: tuple[int, ...]) -> None:
+    def _fetch(self, at: int, kind: str, operands: tuple[int, ...], following: tuple[int, ...]) -> None:
         """Load operands that are used again, if some register holds a value that is needed later. Constants stay in
         memory."""
         where, next_use = self.where, self.next

@@ -72,12 +72,21 @@ def driver_module(width: int, target: Target) -> str:
     row."""
     step, types = 1 if target.narrow else width, {"Words": Number("i64", 2, align=8)}
     attached = attributes(target, '"probe-stack"="inline-asm"')
-    return printed_module(("driver", step, target), types, lambda module: module.export(drive, step=step), attached)
+    avx = target.level != "neon"
+    return printed_module(
+        ("driver", step, target), types, lambda module: module.export(drive, step=step, avx=avx), attached
+    )
 
 
 @routine
 def drive(
-    table: Array[Argument], first: Word, last: Word, workspace: Address, program: Array[Program], step: Static[int]
+    table: Array[Argument],
+    first: Word,
+    last: Word,
+    workspace: Address,
+    program: Array[Program],
+    step: Static[int],
+    avx: Static[bool],
 ) -> None:
     """Run a program on rows of its arrays, `step` rows at a time."""
     frame = address(local(Byte, program.frame))
@@ -96,8 +105,10 @@ def drive(
             call(None, code, pointed)
             row += step
             if row >= last:
-                # The program leaves the upper halves of vector registers nonzero, which can slow down later SSE code.
-                processor("x86.avx.vzeroupper")
+                if avx:
+                    # The program leaves the upper halves of vector registers nonzero, which can slow down later SSE
+                    # code.
+                    processor("x86.avx.vzeroupper")
                 return
             if last - row < step:
                 break

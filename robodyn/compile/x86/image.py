@@ -7,8 +7,9 @@ import struct
 from robodyn.compile.x86.row_writer import Layout
 from robodyn.internals.records import dataclass
 
-PAGE = 4096
-MAGIC = b"RDx86\0\0\6"
+PAGE = 1 << 16
+"""The largest page of the systems that are supported."""
+MAGIC = b"RDcode\0\7"
 _HEAD = struct.Struct("<8s7q")
 
 

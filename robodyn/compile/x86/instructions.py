@@ -73,6 +73,13 @@ BLENDV = 74
 """VBLENDV, for VEX: each scalar of x if the sign bit of the same scalar in a mask register is set, else that of a. The
 code is this one plus the number of the mask register."""
 
+FNEG, FABS, FCMGT_ZERO, FACGT = range(112, 116)
+"""NEON only. `FCMGT_ZERO` sets all bits of the scalars of x that are greater than zero, `FACGT` those where |a| > |x|.
+"""
+FMADD, FMSUB, FNMADD = 128, 160, 192
+"""Fused multiply-add of four registers, for NEON and one scalar in a register: a x + y, a x - y and y - a x. The code
+is this one plus the number of y."""
+
 Instruction: TypeAlias = tuple[int, int, int, int]
 
 SPACE = 1 << 24

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 import sys
 import weakref
 
-from robodyn.compile.pages import EXECUTE, READ, give_back, protect, take
+from robodyn.compile.pages import AARCH64, EXECUTE, READ, give_back, protect, synchronize, take
 from robodyn.compile.x86.image import PAGE, Image
 from robodyn.internals.errors import UnavailableError
 
@@ -34,6 +35,7 @@ class LoadedImage:
         ctypes.memmove(start + data_at, image.data, len(image.data))
         ctypes.c_uint64.from_address(start + image.driver_at).value = driver
         protect(start, data_at, READ | EXECUTE)
+        synchronize(start, len(image.code))
         protect(start + data_at, size - data_at, READ)
         self._entry = start + image.entry
         self.large = start + image.large if image.large else 0
@@ -63,7 +65,8 @@ def executable() -> bool:
     """Whether this process may execute memory that it wrote. A failure is not remembered, because it may be
     temporary."""
     if not _RAN and sys.platform.startswith("linux"):
-        image = Image(b"\xc3", bytes(8), 0, PAGE, 0)
+        ret = b"\xc0\x03\x5f\xd6" if platform.machine() == AARCH64 else b"\xc3"
+        image = Image(ret, bytes(8), 0, PAGE, 0)
         try:
             loaded = LoadedImage(image, 0)
             ctypes.CFUNCTYPE(None)(loaded.address("kernel"))()

@@ -271,9 +271,12 @@ class Staging:
         return code
 
     def _masked(self, count: int, registers: Sequence[int]) -> tuple[Code, int]:
-        """A mask of `count` scalars: a mask register, or for loads a vector register; -1 for all scalars."""
+        """A mask of `count` scalars: a mask register, or for loads a vector register; with registers of one lane the
+        count itself, as NEON loads that many; -1 for all scalars."""
         if count == self.width:
             return [], -1
+        if self.lanes == 1:
+            return [], count
         if self.wide:
             return [(KMOV, 0, _MASK, count)], _MASK
         return [(LOAD, registers[-1], 0, ~self.mask(count))], registers[-1]
@@ -300,6 +303,8 @@ class Staging:
                     pair(SHUFF_EVEN, SHUFF_ODD, odd, odd2),
                 )
                 ordered = first, second, third, fourth
+            elif self.lanes == 1:
+                ordered = tuple(lanes)
             else:
                 ordered = pair(SHUFF_EVEN, SHUFF_ODD, *lanes)
             for j, register in enumerate(ordered):

@@ -1,8 +1,8 @@
 """Backends that generate machine code of straight-line programs: our own code generator, or LLVM.
 
-Ours supports Linux on x86-64 processors with AVX2 or AVX-512, if the process may execute memory that it wrote. It is
-several times as fast as LLVM, and its code computes the same bits. LLVM compiles programs for all other systems, all
-loops, and the driver around our programs.
+Ours supports Linux on x86-64 processors with AVX2 or AVX-512 and on aarch64, if the process may execute memory that it
+wrote. It is several times as fast as LLVM, and its code computes the same bits. LLVM compiles programs for all other
+systems, all loops, and the driver around our programs.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from robodyn.compile.gc_pause import no_collection
 from robodyn.compile.keys import Linked, begin, compiled
 from robodyn.compile.llvm.jit import OPT, Code, assembly
 from robodyn.compile.llvm.target import Target
+from robodyn.compile.neon import program as neon
 from robodyn.compile.tracing.program import Program
 from robodyn.compile.x86.driver import driver_module
 from robodyn.compile.x86.image import Image
@@ -28,8 +29,8 @@ from robodyn.internals.errors import UnavailableError
 from robodyn.internals.tuning import MAX_LINED_BYTES
 
 BACKEND_VARIABLE = "ROBODYN_CPU_BACKEND"
-"""Environment variable that selects the backend: "x86", "llvm" or "auto"."""
-_BACKENDS = ("auto", "x86", "llvm")
+"""Environment variable that selects the backend: "x86", "neon", "llvm" or "auto"."""
+_BACKENDS = ("auto", "x86", "neon", "llvm")
 
 
 class Loaded(Protocol):
@@ -94,8 +95,13 @@ class _Llvm(Backend):
         return assembly(request.unrolled_module(request.trace()), request.target, OPT)
 
 
-class _X86(Backend):
-    name = "x86"
+class _Own(Backend):
+    """Our own code generator for a family of processors."""
+
+    @staticmethod
+    @abstractmethod
+    def assembled(program: Program, request: Request) -> Assembled | neon.Assembled:
+        """The program's code for the request's processor."""
 
     def kept(self, linked: Linked) -> bytes | None:
         code = linked.direct()
@@ -103,7 +109,7 @@ class _X86(Backend):
 
     @no_collection()
     def made(self, linked: Linked, request: Request, program: Program) -> bytes:
-        code = _assembled(program, request).image().packed()
+        code = self.assembled(program, request).image().packed()
         linked.keep(code)
         return code
 
@@ -115,7 +121,23 @@ class _X86(Backend):
         return _image(code).operations
 
     def listing(self, request: Request) -> str:
-        return _assembled(request.trace(), request).listing()
+        return self.assembled(request.trace(), request).listing()
+
+
+class _X86(_Own):
+    name = "x86"
+
+    @staticmethod
+    def assembled(program: Program, request: Request) -> Assembled:
+        return _assembled(program, request)
+
+
+class _Neon(_Own):
+    name = "neon"
+
+    @staticmethod
+    def assembled(program: Program, request: Request) -> neon.Assembled:
+        return neon.assembled(program, request.dtype, request.target, request.vectors)
 
 
 def writes_lines(request: Request) -> bool:
@@ -157,14 +179,16 @@ def _image(code: bytes) -> Image:
     return image
 
 
-LLVM, X86 = _Llvm(), _X86()
+LLVM, X86, NEON = _Llvm(), _X86(), _Neon()
+_OWN = {"avx2": X86, "avx512": X86, "neon": NEON}
+"""Our own backend, by level."""
 _DRIVERS: dict[tuple[Target, int], Code] = {}
 
 
 def begin_driver(request: Request, cache: ObjectCache) -> None:
     """Start to compile the driver in another thread, if the request's code needs one."""
     target, width = request.target, request.target.width(request.dtype)
-    if (target, width) not in _DRIVERS and backend_of(request) is X86:
+    if (target, width) not in _DRIVERS and backend_of(request) is not LLVM:
         begin(driver_module(width, target), _driver_label(target, width), target, OPT, cache)
 
 
@@ -192,14 +216,18 @@ def backend_of(request: Request) -> Backend:
         raise UnavailableError(f"{BACKEND_VARIABLE}: got {wanted!r}; allowed: {', '.join(map(repr, _BACKENDS))}")
     if wanted == "llvm":
         return LLVM
-    runs = _runs(request.target.level)
-    if wanted == "x86" and not runs:
+    level = request.target.level
+    runs = _runs(level)
+    if wanted != "auto" and not (runs and wanted == _OWN[level].name):
         raise UnavailableError(
-            f"{BACKEND_VARIABLE}: got 'x86'; wanted a processor with AVX2 or AVX-512, Linux, and a system that lets a "
-            "process execute what it wrote"
+            f"{BACKEND_VARIABLE}: got {wanted!r}; wanted {_NEEDS[wanted]}, Linux, and a system that lets a process "
+            "execute what it wrote"
         )
-    return X86 if runs else LLVM
+    return _OWN[level] if runs else LLVM
+
+
+_NEEDS = {"x86": "a processor with AVX2 or AVX-512", "neon": "an aarch64 processor"}
 
 
 def _runs(level: str) -> bool:
-    return level in ("avx2", "avx512") and executable()
+    return level in _OWN and executable()
