@@ -126,14 +126,25 @@ def require_optimal(dyn, trackings, feet, q, qd, targets, active, answer, most, 
 
 
 @pytest.mark.parametrize(("engine", "dtype"), ENGINES)
-def test_optimality(engine, dtype):
-    """Feet that stand differ from state to state; friction differs along both tangents; rows are active."""
+def test_optimality(engine, dtype, monkeypatch):
+    """Feet that stand differ from state to state; friction differs along both tangents; rows are active. Scratch memory
+    begins as NaN."""
     dyn, feet = quadruped((0.5, 0.8), engine, dtype)
     most, n = (1e-8 if dtype == "float64" else 2e-5), 1 if engine == "reference" else 30
     rng = np.random.default_rng(0)
     wbc = rd.WholeBodyControl(dyn, tasks(), feet, ("effort",))
     q, qd, T = (each.astype(dtype) for each in states(dyn.model, rng, n))
     active = rng.random((n, 4)) < 0.7
+    own = wbc._controller._engine
+    if engine == "cpu":
+        take = own._take_workspace
+
+        def filled(size):
+            address, owner = take(size)
+            ctypes.memset(address, 0xFF, size)
+            return address, owner
+
+        monkeypatch.setattr(own, "_take_workspace", filled)
     tau, qdd, f, report = wbc(q, qd, T, active)
     assert tau.dtype == dyn.dtype and tau.shape == qdd.shape == (n, 18) and f.shape == (n, 4, 3)
     assert report.feasible.all() and (report.residuals < 1e-9).all(), report.residuals.max(axis=0)

@@ -138,9 +138,11 @@ def least_squares(state: Array[State], work: Array[Work]) -> None:
     for v in range(end):
         array(Vector, own)[v] = array(Vector, g)[v]
     factorise(work, squares=False)
-    for k in range(n):
-        for i in range(k // lanes_of(Vector) * lanes_of(Vector), k):  # no part of U
+    for k in range(n):  # what is no part of U
+        for i in range(k // lanes_of(Vector) * lanes_of(Vector), k):
             H[k * line + i] = spread(Scalar, 0.0)
+        for v in range(end, vectors_of(line)):
+            array(Vector, H + k * line)[v] = spread(Vector, 0.0)
 
 
 @routine
