@@ -88,7 +88,7 @@ class _Pool:
         cost, mu, before = self._cost[:m], self._mu[:m], self._cost[:m].copy()
         with np.errstate(all="ignore"):
             change = expected[:, 0] + expected[:, 1]
-            done = ok & (-change <= self._tolerance * np.abs(cost)) & (mu <= LEAST_MU)
+            done = ok & (np.abs(change) <= self._tolerance * np.abs(cost)) & (mu <= LEAST_MU)
             trying = ok & ~done
             after = arrays.roll_out(m, with_step=True)
             taken = trying & falls_enough(after - cost, change)

@@ -52,7 +52,7 @@ class WarmSearch:
         np.copyto(search.gains, arrays.K)
         linear, quadratic = arrays.expected[0].tolist()
         before = search.cost.item()
-        if -(linear + quadratic) <= tolerance * abs(before) and search.mu.item() <= LEAST_MU:
+        if abs(linear + quadratic) <= tolerance * abs(before) and search.mu.item() <= LEAST_MU:
             search.status[0] = CONVERGED
             return
         search.iterations += 1
