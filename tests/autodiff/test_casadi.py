@@ -259,6 +259,73 @@ def test_ipopt_finds_the_optimum_of_trajectories(problem, way):
     assert np.abs(tau - found.tau[:, drives]).max() < 1e-3 * np.abs(found.tau).max()
 
 
+def test_ipopt_finds_the_optimum_of_a_jump():
+    """A quadruped stands, flies and lands within friction. Constraint forces, what brings feet back to their places and
+    the impulse are unknowns of their own equations here. To 1e-6 of the cost."""
+    mu, dt, on = 0.2, 0.03, [True] * 3 + [False] * 3 + [True] * 2
+    model, steps = rd.load_urdf(own("quadruped"), base="floating"), len(on)
+    feet, limit = [name for name in model.link_names if name.endswith("_foot")], model.effort_limit[6:]
+    dyn = rd.Dynamics(model, joint_forces=(), constraints=[rd.Point(foot) for foot in feet])
+    stance, weight = model.neutral(), np.repeat([20.0, 0.2], (6, 12))
+    stance[7:] = np.tile([0.0, 0.8, -1.6], 4)
+    above = stance + 0.1 * np.eye(19)[0] + 0.15 * np.eye(19)[2]
+    cost = rd.costs.Control(1e-3) + rd.costs.State(q=weight, qd=0.01, q_goal=above)
+    cost += rd.costs.State(q=20.0 * weight, qd=0.5, q_goal=stance, final=True)
+    cost += sum(rd.costs.Friction(foot, mu) for foot in feet)
+    active, targets = np.repeat(on, 4).reshape(steps, 4), dyn.constraint_targets(stance)
+    targets[:, :9] = np.eye(3).ravel()
+    found = rd.optimize_trajectory(dyn, cost, (stance, np.zeros(18)), steps, dt, limits="effort", active=active)
+    assert found.converged
+    states = found.q[:-1], found.qd[:-1], found.tau
+    first, force = dyn.constrained_forward_dynamics(*states, targets=targets, active=active)
+    assert np.abs(np.abs(force[:, 0::3]) - mu * force[:, 2::3])[on].min() < 1e-3, "friction is at its limit"
+
+    opti, rc = casadi.Opti(), robodyn.casadi.wrap(dyn, "sx")
+    required, inertia = rc.function("inverse_dynamics"), rc.function("mass_matrix")
+    jacobian, residual, bias = (
+        rc.function(name, given=["targets"])
+        for name in ("constraint_jacobian", "constraint_residual", "constraint_bias")
+    )
+
+    def unknown(guess):
+        made = opti.variable(len(guess))
+        opti.set_initial(made, guess)
+        return made
+
+    q, qd, u = ([unknown(each) for each in rows] for rows in (found.q, found.qd, found.tau[:, 6:]))
+    opti.subject_to(casadi.vertcat(q[0], qd[0]) == np.append(stance, np.zeros(18)))
+    value = 0.0
+    for k in range(steps):
+        off, tau, qdd = rc.difference(above, q[k]), casadi.vertcat(np.zeros(6), u[k]), unknown(first[k])
+        value += casadi.dot(weight * off, off) + 0.01 * casadi.sumsqr(qd[k]) + 1e-3 * casadi.sumsqr(u[k])
+        opti.subject_to(opti.bounded(-limit, u[k], limit))
+        rate = qd[k] + dt * qdd
+        moved = rc.integrate(q[k], dt * rate)
+        if on[k]:
+            pushes, shift, kick = unknown(force[k]), unknown(np.zeros(18)), unknown(np.zeros(12))
+            back, J, J_moved, J_next = unknown(np.zeros(12)), *(jacobian(at, targets) for at in (q[k], moved, q[k + 1]))
+            opti.subject_to(J @ qdd + bias(q[k], qd[k], targets) == 0)
+            opti.subject_to(required(q[k], qd[k], qdd) == tau + J.T @ pushes)
+            for f in casadi.vertsplit(pushes, 3):
+                for side in (f[0], -f[0], f[1], -f[1]):
+                    opti.subject_to(side - mu * f[2] <= 0)
+            opti.subject_to(inertia(moved) @ shift == J_moved.T @ back)
+            opti.subject_to(residual(moved, np.zeros(18), targets)[0] + J_moved @ shift == 0)
+            opti.subject_to(q[k + 1] == rc.integrate(moved, shift))
+            opti.subject_to(inertia(q[k + 1]) @ (qd[k + 1] - rate) == J_next.T @ kick)
+            opti.subject_to(J_next @ qd[k + 1] == 0)
+        else:
+            opti.subject_to(required(q[k], qd[k], qdd) == tau)
+            opti.subject_to(casadi.vertcat(q[k + 1], qd[k + 1]) == casadi.vertcat(moved, rate))
+    off = rc.difference(stance, q[steps])
+    opti.minimize(0.5 * (value + 20.0 * casadi.dot(weight * off, off) + 0.5 * casadi.sumsqr(qd[steps])))
+    near = {"mu_init": 1e-6, "bound_push": 1e-8, "bound_frac": 1e-8}
+    opti.solver("ipopt", {"ipopt": {"print_level": 0, "sb": "yes", "tol": 1e-9, **near}, "print_time": False})
+    solution = opti.solve()
+    assert abs(float(solution.value(opti.f)) / found.cost - 1.0) < 1e-6
+    assert np.abs(np.array([solution.value(each) for each in u]) - found.tau[:, 6:]).max() < 1e-2
+
+
 @compiled
 def test_c_of_casadi(tmp_path):
     """C by CasADi's generator, compiled, against the query."""

@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 
 import robodyn as rd
 from robodyn.solve.trajectories.costs import Sum
-from robodyn.solve.trajectories.optimize import read
+from robodyn.solve.trajectories.optimize import read, searched
 
 GOAL = np.array([0.4, 0.5, -0.2, -0.9, 0.3, 0.6, 0.2])
 
@@ -98,20 +98,25 @@ def test_costs_have_their_gradients_and_gauss_newton_hessians(name, base):
         np.testing.assert_allclose(problem.cost(rows, q, qd, u), before + slope + 0.5 * curve, rtol=1e-12)
 
 
+def cost_and_slope(problem, u):
+    """The cost of controls (1, N, nu) and its gradient (N, nu) by the adjoint, with the penalties of limits."""
+    rows = np.zeros(1, int)
+    q, qd = problem.roll_out(rows, u)
+    made, (A, B) = problem.expand(rows, q, qd, u), problem.derivatives(rows, q, qd, u)
+    costate, slope = made.lx[0, -1], np.empty(u.shape[1:])
+    for k in reversed(range(problem.steps)):
+        slope[k] = made.lu[0, k] + B[0, k].T @ costate
+        costate = made.lx[0, k] + A[0, k].T @ costate
+    return float(problem.cost(rows, q, qd, u)[0]), slope
+
+
 def optimum_of_scipy(dyn, cost, start, steps, dt, limit, guess, ours):
     """The cost that bounded L-BFGS reaches from a guess, with gradients by the adjoint, and that gradient at `ours`."""
     problem = problem_of(dyn, cost, *start, steps, dt)
-    rows, shape = np.zeros(1, int), (1, steps, problem.nu)
 
     def value(flat):
-        u = flat.reshape(shape)
-        q, qd = problem.roll_out(rows, u)
-        made, (A, B) = problem.expand(rows, q, qd, u), problem.derivatives(rows, q, qd, u)
-        costate, slope = made.lx[0, -1], np.empty(shape[1:])
-        for k in reversed(range(steps)):
-            slope[k] = made.lu[0, k] + B[0, k].T @ costate
-            costate = made.lx[0, k] + A[0, k].T @ costate
-        return float(problem.cost(rows, q, qd, u)[0]), slope.ravel()
+        found, slope = cost_and_slope(problem, flat.reshape(1, steps, problem.nu))
+        return found, slope.ravel()
 
     bounds = None if limit is None else [(-e, e) for e in np.tile(limit, steps)]
     options = {"maxiter": 40, "ftol": 1e-15, "gtol": 1e-9, "maxcor": 50}
@@ -265,8 +270,28 @@ def test_shapes_keep_clear_of_an_obstacle():
 
 
 @pytest.mark.matrix
+def test_a_quadruped_stands_on_few_feet():
+    """A trot, and a foot alone: the first guess is near, both ways of shooting agree, and rows are problems alone."""
+    dyn, q = quadruped()
+    goal, weight = q.copy(), np.array([20.0] * 6 + [0.2] * 12)
+    goal[:2] += 0.05, 0.03
+    cost = rd.costs.Control(1e-3) + rd.costs.State(q=weight, qd=0.01, q_goal=goal)
+    cost += rd.costs.State(q=20.0 * weight, qd=0.5, q_goal=goal, final=True)
+    active = np.ones((2, 8, 4))
+    active[0, 2:5, [0, 3]] = active[0, 5:7, [1, 2]] = active[1, 3:6, 1:] = 0.0
+    start, options = (np.stack((q, q)), np.zeros(18)), {"limits": "effort", "active": active}
+    single = rd.optimize_trajectory(dyn, cost, start, 8, 0.03, **options)
+    many = rd.optimize_trajectory(dyn, cost, start, 8, 0.03, **options, q_guess=q)
+    assert single.converged.all() and many.converged.all() and (single.log[:, 0] < 20.0 * single.cost).all()
+    np.testing.assert_allclose(many.cost, single.cost, rtol=1e-6)
+    alone = rd.optimize_trajectory(dyn, cost, (q, np.zeros(18)), 8, 0.03, limits="effort", active=active[1])
+    np.testing.assert_allclose(alone.q, single.q[1], atol=1e-9)
+
+
+@pytest.mark.matrix
 def test_a_quadruped_jumps_within_friction():
-    """Phases by `active`; both ways of shooting end at one cost, and pyramids hold where the legs push."""
+    """Phases by `active`; both ways of shooting end at one cost, and pyramids hold where the legs push. The solution
+    obeys the conditions of Karush, Kuhn and Tucker."""
     dyn, q = quadruped()
     apex, weight = q.copy(), np.array([5.0] * 6 + [0.2] * 12)
     apex[2] += 0.25
@@ -290,6 +315,16 @@ def test_a_quadruped_jumps_within_friction():
         force = dyn.constrained_forward_dynamics(*at, targets=targets)[1].reshape(15, 4, 3)
         excess = np.abs(force[..., :2]).max(-1) - 0.3 * force[..., 2]
         assert -1e-3 < excess.max() < 1e-4
+    options = {"actuated": None, "limits": "effort", "active": active, "targets": None}
+    problem, u, _ = read(dyn, within, *problem, None, None, **options)
+    search = searched(problem, u, None, None, 100, 1e-9, lambda done: None)
+    (limit,) = problem.limits.limits
+    g = limit.violations(np.arange(1), search.q, search.qd, search.u)
+    assert (limit.y >= 0.0).all() and limit.y.max() > 1e-3 and np.abs(limit.y * g).max() < 1e-6
+    limit.rho[:] = 1e-12  # what is left of the penalty is the multipliers
+    slope = cost_and_slope(problem, search.u)[1]
+    inward = (search.u[0] >= problem.upper) & (slope < 0.0) | (search.u[0] <= problem.lower) & (slope > 0.0)
+    assert inward.any() and np.abs(np.where(inward, 0.0, slope)).max() < 1e-4
 
 
 def test_mpc_follows_its_plan_and_shifts_it():

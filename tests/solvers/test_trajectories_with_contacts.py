@@ -167,6 +167,20 @@ def test_a_quadruped_lowers_its_trunk():
 
 
 @pytest.mark.matrix
+def test_a_quadruped_jumps_off_soft_feet():
+    """All feet leave the ground; L-BFGS with gradients of rollouts gains nothing."""
+    dyn, standing = quadruped(cone="elliptic")
+    q, weight, driven = standing(0.8), np.repeat([3000.0, 2.0], (6, 12)), np.arange(6, 18)
+    goal, start = q + 0.15 * np.eye(19)[2], (q, np.zeros(18))
+    costs = Costs(dyn, goal, 5e-4, (0.002 * weight, 0.0005), (weight, 0.05))
+    found = rd.optimize_trajectory(dyn, costs(), start, 20, 0.01, limits="effort")
+    assert found.status in ("converged", "stalled") and found.cost < 0.25 * found.log[0]
+    assert dyn.contact_distances(found.q).min(axis=1).max() > 0.01
+    least = costs.least(start, 20, 0.01, driven, found.tau[:, driven], iterations=40)
+    assert found.cost < least * (1.0 + 1e-4), (found.cost, least)
+
+
+@pytest.mark.matrix
 def test_a_first_guess_holds_joints_with_drives():
     """Through a landing from 5 cm, from velocities that stop at once."""
     dyn, standing = quadruped()

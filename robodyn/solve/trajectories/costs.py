@@ -184,6 +184,10 @@ class Clearance(Cost):
 class Friction(Cost):
     """A limit: the force on a foot is in the square pyramid |f_x| <= mu f_z, |f_y| <= mu f_z while the foot is active.
 
+    The pyramid lies around the cone of friction; mu / sqrt(2) makes one that lies within. (`WholeBodyControl` keeps
+    |f_1| + |f_2| <= friction f_0, which lies within.) The force is that of `constrained_forward_dynamics` at the knot,
+    without the impulse at touch-down.
+
     Args:
         foot: name of a constraint of the `Dynamics` with the rows x, y and z (`Point`, `Weld`). Its z axis is the
             normal: the axes are those of `to_at`, or of `targets`.

@@ -105,7 +105,7 @@ class DeviceSearch(Search):
         before = self.cost[rows]
         with np.errstate(invalid="ignore"):
             change = expected.sum(axis=1)
-            done = ok & (-change <= tolerance * np.abs(before)) & (self.mu[rows] <= LEAST_MU)
+            done = ok & (np.abs(change) <= tolerance * np.abs(before)) & (self.mu[rows] <= LEAST_MU)
         arrays.keep_gains(ok)
         self.status[rows[done]] = CONVERGED
         self.iterations[rows[running & ~done]] += 1

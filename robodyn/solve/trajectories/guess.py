@@ -12,14 +12,16 @@ from robodyn.solve.trajectories.problem import Problem
 
 _NEWTON, _AT_REST = 6, 1e-6
 """Most iterations of Newton's method for a step, and velocities in rad/s or m/s that count as none."""
+_SINGULAR = 1e-10
+"""Eigenvalues of a matrix that count as zero, relative to the largest."""
 _SCALARS = 1 << 21
 """Problems whose derivatives of a step have some so many entries are taken together."""
 
 
 def holding(problem: Problem) -> Array:
-    """Controls (B, N, nu): gravity forces at q0; on constraints those of `constrained_inverse_dynamics`. Zeros where a
-    floating robot has no active constraint, as it falls anyway. With contacts those that stop all joints with drives,
-    however the rest moves."""
+    """Controls (B, N, nu): gravity forces at q0; on constraints those of `constrained_inverse_dynamics` under which
+    joints with drives rest. Zeros where a floating robot has no active constraint, as it falls anyway. With contacts
+    those that stop all joints with drives, however the rest moves."""
     dyn, model, still = problem.dyn, problem.dyn.model, np.zeros_like(problem.qd0)
     floats = any(KINDS[code].name == "floating" for code in model.joint_kind.tolist())
     shape = (problem.count, problem.steps, problem.nv)
@@ -82,7 +84,23 @@ def _held(
     drives = np.zeros(problem.nv, bool)
     drives[problem.actuated] = True
     q, still = problem.q0[:, None], still[:, None]
-    tau, *_ = dyn.constrained_inverse_dynamics(q, still, still, drives, targets, active=pattern, residual=True)
+    rates = _with_joints_at_rest(dyn, q, drives, targets, pattern)
+    tau, *_ = dyn.constrained_inverse_dynamics(q, still, rates, drives, targets, active=pattern, residual=True)
     tau = tau[..., problem.actuated]
     tau = np.where(np.isfinite(tau), tau, 0.0)
     return np.broadcast_to(tau, (problem.count, problem.steps, problem.nu)).copy()
+
+
+def _with_joints_at_rest(dyn: Dynamics, q: Array, drives: Array, targets: Array | None, pattern: Array | None) -> Array:
+    """Accelerations (B, N or 1, nv) from rest at q (B, 1, nq) if joints with drives do not move: a robot on too few
+    feet tips over as one rigid body. Forces for accelerations that it cannot have would throw its legs about."""
+    J, H = dyn.constraint_jacobian(q, targets)[..., ~drives], dyn.mass_matrix(q)[..., ~drives, :][..., ~drives]
+    if pattern is not None:
+        J = J * dyn._active_rows(q, pattern)[..., None]
+    n = H.shape[-1]
+    H, none = np.broadcast_to(H, (*J.shape[:-2], n, n)), np.zeros((*J.shape[:-1], J.shape[-2]))
+    system = np.block([[H, J.swapaxes(-1, -2)], [J, none]])
+    inverse = np.linalg.pinv(system, rcond=_SINGULAR, hermitian=True)[..., :n, :n]
+    rates = np.zeros((*J.shape[:-2], dyn.model.nv))
+    rates[..., ~drives] = -(inverse @ dyn.gravity_force(q)[..., ~drives, None])[..., 0]
+    return rates

@@ -111,7 +111,7 @@ def settle(given: Array[Round], row: Word) -> None:
         else:
             copy_some(given, row, 1)
             least = chosen(ARMIJO * change < 0.0, ARMIJO * change, 0.0 * change)
-            if -change <= given.tolerance * size and mu[0] <= LEAST_MU:
+            if chosen(change < 0.0, -change, change) <= given.tolerance * size and mu[0] <= LEAST_MU:
                 outcome = DONE
             elif total - cost[0] <= least:  # not for NaN
                 mu[0] = chosen(mu[0] < LEAST_MU, 0.0 * mu[0], 0.1 * mu[0])

@@ -275,7 +275,7 @@ def _with_limits(search: Search, rows: Array, iterations: int, tolerance: float)
                 search.run(part, iterations, allowed)
     at = search.q[rows], search.qd[rows], search.u[rows]
     problem.limits.update(rows, *at, problem.cost(rows, *at, limits=False))
-    missed = rows[problem.limits.violation[rows] > _KEPT]
+    missed = rows[(problem.limits.violation[rows] > _KEPT) | ~exact[rows]]
     search.status[missed[search.status[missed] == CONVERGED]] = STALLED
 
 

@@ -130,7 +130,8 @@ class Search:
         *_, k, K, expected, ok = self.solve(rows)
         self.gains[rows[ok]] = K[ok]
         decrease = -expected.sum(-1)
-        done = ok & (decrease <= tolerance * np.abs(self.cost[rows])) & (self.mu[rows] <= LEAST_MU)
+        # A predicted rise, of a pass whose matrices are almost singular, is no convergence.
+        done = ok & (np.abs(decrease) <= tolerance * np.abs(self.cost[rows])) & (self.mu[rows] <= LEAST_MU)
         self.status[rows[done]] = CONVERGED
         going = np.flatnonzero(~done)
         self.iterations[rows[going]] += 1

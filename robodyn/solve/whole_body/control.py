@@ -83,7 +83,8 @@ class WholeBodyControl:
 
     over all tasks, with e = (log(R_d R'), p_d - p) in the world's axes for poses, and `model.difference` for postures.
     The dynamics hold; feet that stand have no acceleration; |f_1| / mu_1 + |f_2| / mu_2 <= f_0 for each of them;
-    torques are within limits. Tasks of a lower priority act in the null space of higher ones.
+    torques are within limits. Tasks of a lower priority act in the null space of higher ones. Pyramids lie within the
+    cone of friction; those of `costs.Friction`, |f_1| <= mu f_0 and |f_2| <= mu f_0, lie around it.
 
     Args:
         dyn: the robot. Damping and friction of joints count as in `Dynamics.inverse_dynamics`. Arithmetic is in double
