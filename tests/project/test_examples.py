@@ -18,6 +18,7 @@ OPTIONAL = ("mujoco", "scipy", "pinocchio", "gymnasium")
 # Those of extras, without which an example leaves out a part, or all.
 PARTIAL = ("casadi", "jax", "torch", "distributed", "viser")
 SLOW = ("27_quadruped_jumps", "31_quadruped_lands", "33_whole_body_control")
+NIGHTLY = ("35_learning_to_walk_by_gradients",)  # a minute, as 32 takes
 
 # A script takes a few seconds, the one that learns a minute; a machine that is busy or slow may take long.
 TIMEOUT = 300
@@ -51,6 +52,7 @@ def scripts():
     for script in SCRIPTS:
         partial, slow = set(PARTIAL) & set(imports(script)), script.stem in SLOW
         marks = [pytest.mark.extras] if partial else [pytest.mark.matrix] if slow else []
+        marks = [pytest.mark.nightly] if script.stem in NIGHTLY else marks
         yield pytest.param(script, id=script.stem, marks=marks)
 
 
