@@ -59,7 +59,7 @@ def protect(start: int, size: int, how: int) -> None:
 
 @cache
 def _clear_cache() -> Callable[[int, int], None]:
-    """The function of GCC's runtime library, on which the C library relies, that makes written instructions visible."""
+    """The function of GCC's runtime library that makes written instructions visible."""
     try:
         function = ctypes.CDLL("libgcc_s.so.1")["__clear_cache"]
     except (OSError, AttributeError) as error:

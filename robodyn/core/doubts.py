@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +25,8 @@ _LARGE, _SMALL = 0.9, 0.45
 
 def doubts_about(model: Model, q: ArrayLike) -> list[str]:
     """`Model.check`."""
-    rows = real_array("q", q, (model.nq,), np.float64).reshape(-1, model.nq)
+    given = real_array("q", q, (model.nq,), np.float64)
+    rows = given.reshape(math.prod(given.shape[:-1]), model.nq)
     found = _Doubts(model, rows)
     with np.errstate(invalid="ignore", over="ignore"):
         found.numbers()
@@ -56,8 +58,8 @@ class _Doubts:
             degrees = angles[k] & (np.abs(column) > _TURNS) & (turned >= lower - slack) & (turned <= upper + slack)
             unit = "rad" if angles[k] else "m"
             if degrees.any():
-                worst = column[np.argmax(degrees)]
-                self._say(name, degrees, f"{worst:g} rad looks like degrees, which are {np.deg2rad(worst):.4g} rad")
+                first = column[np.argmax(degrees)]
+                self._say(name, degrees, f"{first:g} rad looks like degrees, which are {np.deg2rad(first):.4g} rad")
             elif beyond.any():
                 limits = f"its limits {lower:.6g} to {upper:.6g} {unit}"
                 self._say(name, beyond, f"{column[np.argmax(beyond)]:g} {unit} is beyond {limits}")
@@ -65,17 +67,20 @@ class _Doubts:
     def quaternions(self) -> None:
         """Lengths, and the order of components."""
         for start in self.model.quaternion_starts.tolist():
-            parts = self.rows[:, start : start + 4]
+            given = self.rows[:, start : start + 4]
+            finite = np.isfinite(given).all(axis=1)
+            size = np.abs(given).max(axis=1, initial=0.0)
+            parts = given / np.where(size > 0.0, size, 1.0)[:, None]  # whose length neither overflows nor vanishes
             name = self.model.coordinate_names[start].rpartition(".")[0]
-            length = np.linalg.norm(parts, axis=1)
-            if (none := length == 0.0).any():
+            length = size * np.linalg.norm(parts, axis=1)
+            if (none := size == 0.0).any():
                 self._say(name, none, "the quaternion is zero; wanted [x, y, z, w] of unit length")
-            if (scaled := np.isfinite(length) & (length > 0.0) & (np.abs(length - 1.0) > _SLACK)).any():
-                worst = length[np.argmax(scaled)]
-                self._say(name, scaled, f"the quaternion has length {worst:.6g}; queries scale it to unit length")
-            swapped = (np.abs(parts[:, 0]) > _LARGE * length) & (np.abs(parts[:, 3]) < _SMALL * length)
+            if (scaled := finite & (size > 0.0) & (np.abs(length - 1.0) > _SLACK)).any():
+                first = length[np.argmax(scaled)]
+                self._say(name, scaled, f"the quaternion has length {first:.6g}; queries scale it to unit length")
+            swapped = (np.abs(given[:, 0]) > _LARGE * length) & (np.abs(given[:, 3]) < _SMALL * length)
             if swapped.all() and len(swapped):  # some attitudes are like that, but hardly those of all states
-                said = ", ".join(f"{part:.3g}" for part in parts[np.argmax(swapped)])
+                said = ", ".join(f"{part:.3g}" for part in given[np.argmax(swapped)])
                 self._say(name, swapped, f"the quaternion [{said}] looks like [w, x, y, z]; wanted [x, y, z, w]")
 
 

@@ -489,15 +489,15 @@ class Model(Edits):
             raise ArgumentError(
                 f"joint: got {brief(joint)}, which mimics {printable(leader)!r}; wanted a joint with coordinates"
             )
-        free = self.mimics < 0
-        before, kind = self.joint_kind[:index][free[:index]], KINDS[self.joint_kind[index]]
-        q, v = (sum(getattr(KINDS[code], what) for code in before.tolist()) for what in ("nq", "nv"))
+        kind = KINDS[self.joint_kind[index]]
+        q, v = int(self.q_source[self.q_start[index]]), int(self.v_source[self.v_start[index]])
         return slice(q, q + kind.nq), slice(v, v + kind.nv)
 
     def check(self, q: ArrayLike) -> list[str]:
         """What is doubtful about configurations (..., nq), a sentence each: NaN and infinity, values beyond position
         limits, angles that look like degrees, quaternions that are not unit or look like [w, x, y, z]. Queries compute
-        with all of these but NaN and infinity, so this is the place to find out. An empty list: nothing.
+        with all of these but NaN, infinity and quaternions of zero length, so this is the place to find out. States are
+        counted in the flattened batch. An empty list: nothing.
 
         Raises:
             ArgumentError: another shape, or not numbers.

@@ -90,4 +90,4 @@ def users_line() -> int:
 
 def install(extra: str) -> str:
     """How to install an extra. robodyn is on no index of packages yet, so this is done in its clone."""
-    return f"pip install '.[{extra}]' in the clone of robodyn"
+    return f'pip install ".[{extra}]" in the clone of robodyn'

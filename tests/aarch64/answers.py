@@ -40,13 +40,16 @@ _ASKED = {
 """Precisions, and single states or a batch, of each robot."""
 
 
-def asked() -> Iterator[tuple[str, list[np.ndarray]]]:
-    """Names of questions and the arrays that answer them."""
+def asked(states: dict[str, np.ndarray]) -> Iterator[tuple[str, list[np.ndarray]]]:
+    """Names of questions and the arrays that answer them. `states`: those of robots; missing ones are drawn."""
     for name, ways in _ASKED.items():
         base = "fixed" if name == "arm7" else "floating"
         model = rd.load_urdf(_ROOT / "models" / f"{name}.urdf", base=base)
-        rng = np.random.default_rng(1)
-        q, (v, a) = model.random_configuration(rng, (_ROWS,)), rng.normal(size=(2, _ROWS, model.nv))
+        rng, key = np.random.default_rng(1), f"{name} states"
+        if key not in states:
+            drawn = model.random_configuration(rng, (_ROWS,)), *rng.normal(size=(2, _ROWS, model.nv))
+            states[key] = np.concatenate(drawn, axis=1)
+        q, v, a = np.split(states[key], [model.nq, model.nq + model.nv], axis=1)
         for way in ways:
             dtype, shape = way.split()
             dyn = rd.Dynamics(model, engine="cpu", dtype=dtype, threads=1)
@@ -109,7 +112,7 @@ def main(what: str, file: str) -> None:
     """Record or compare answers."""
     recorded = {} if what == "record" else dict(np.load(file))
     compared = 0
-    for name, arrays in asked():
+    for name, arrays in asked(recorded):
         for k, array in enumerate(arrays):
             key = f"{name} {k}"
             if what == "record":

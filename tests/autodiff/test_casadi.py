@@ -477,4 +477,4 @@ def test_without_casadi():
         "try:\n    import robodyn.casadi\nexcept rd.UnavailableError as error:\n    print(error)"
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT).stdout
-    assert "pip install '.[casadi]'" in said
+    assert 'pip install ".[casadi]"' in said

@@ -576,7 +576,7 @@ def test_without_jax_the_extra_is_named():
     code = "import sys; sys.modules['jax'] = None; import robodyn as rd; rd.Dynamics\ntry:\n import robodyn.jax\n"
     code += "except rd.UnavailableError as error:\n print(error)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ, capture_output=True, text=True)
-    assert "pip install '.[jax]'" in done.stdout, done.stderr
+    assert 'pip install ".[jax]"' in done.stdout, done.stderr
 
 
 def test_importing_robodyn_does_not_import_jax():

@@ -323,7 +323,7 @@ def test_without_pytorch_the_extra_is_named():
     code = "import sys; sys.modules['torch'] = None; import robodyn as rd; rd.Dynamics\ntry:\n import robodyn.torch\n"
     code += "except rd.UnavailableError as error:\n print(error)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ, capture_output=True, text=True)
-    assert "pip install '.[torch]'" in done.stdout, done.stderr
+    assert 'pip install ".[torch]"' in done.stdout, done.stderr
 
 
 def test_importing_robodyn_does_not_import_pytorch():

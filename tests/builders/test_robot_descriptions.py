@@ -69,7 +69,7 @@ def test_what_cannot_be_loaded(package):
 
 def test_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "robot_descriptions", None)
-    with pytest.raises(rd.UnavailableError, match=r"pip install 'robodyn\[descriptions\]'"):
+    with pytest.raises(rd.UnavailableError, match=r'pip install "\.\[descriptions\]"'):
         rd.load_description("panda_description")
 
 

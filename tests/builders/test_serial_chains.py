@@ -30,8 +30,18 @@ def test_tables(convention, seed):
     com, mass, B = rng.normal(size=(n, 3)), rng.uniform(1, 2, n), rng.normal(size=(n, 3, 3))
     inertia = np.einsum("nij,nkj->nik", B, B)
     inertia = np.eye(3) * np.trace(inertia, axis1=1, axis2=2)[:, None, None] - inertia  # of masses in space
-    inertia = 0.5 * (inertia + inertia.transpose(0, 2, 1))
-    model = rd.from_dh(**table, kinds=kinds, convention=convention, mass=mass, com=com, inertia=inertia, damping=0.5)
+    upper = np.where(rng.random(n) < 0.5, np.inf, 1.0)
+    model = rd.from_dh(
+        **table,
+        kinds=kinds,
+        convention=convention,
+        mass=mass,
+        com=com,
+        inertia=inertia,
+        damping=0.5,
+        lower=-1,
+        upper=upper,
+    )
     dyn, q = rd.Dynamics(model, engine="reference"), rng.uniform(-2, 2, n)
     T, moment, about = np.eye(4), 0.0, 0.0
     for k, kind in enumerate(kinds):
@@ -45,7 +55,7 @@ def test_tables(convention, seed):
     com, IG = moment / mass.sum(), dyn.centroidal_inertia(q)[:3, :3]
     np.testing.assert_allclose(dyn.center_of_mass(q), com, atol=1e-12)
     np.testing.assert_allclose(IG, about - mass.sum() * (com @ com * np.eye(3) - np.outer(com, com)), atol=1e-10)
-    assert (model.damping == 0.5).all()
+    assert (model.damping == 0.5).all() and (model.upper == upper).all()
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -219,5 +219,5 @@ def test_arguments_are_checked(path, tmp_path):
 def test_the_extra_is_named(path, monkeypatch):
     monkeypatch.setitem(sys.modules, "xacrodoc", None)
     monkeypatch.setitem(sys.modules, "xacrodoc.packages", None)
-    with pytest.raises(rd.UnavailableError, match=r"pip install 'robodyn\[xacro\]'"):
+    with pytest.raises(rd.UnavailableError, match=r'pip install "\.\[xacro\]"'):
         rd.load_xacro(path)

@@ -54,5 +54,5 @@ def test_paths_and_data():
 
 def test_without_networkx(monkeypatch):
     monkeypatch.setitem(sys.modules, "networkx", None)
-    with pytest.raises(rd.UnavailableError, match=r"robodyn\[graph\]"):
+    with pytest.raises(rd.UnavailableError, match=r"\.\[graph\]"):
         rd.load_urdf(own("arm6")).graph()

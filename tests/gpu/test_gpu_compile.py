@@ -117,7 +117,7 @@ def test_gpu_compiler_says_what_is_wrong():
 def test_gpu_compiler_that_is_not_there(monkeypatch):
     """What to install is said, both where NVRTC is missing and where it is too old."""
     monkeypatch.setattr(compiler, "_found", lambda: None)
-    with pytest.raises(UnavailableError, match=r'NVRTC.* is not installed; pip install "robodyn\[gpu\]"'):
+    with pytest.raises(UnavailableError, match=r'NVRTC.* is not installed; pip install "\.\[gpu\]"'):
         compile_cubin(tiny(), "sm_90", ObjectCache(None))
 
     class Old:
@@ -125,7 +125,7 @@ def test_gpu_compiler_that_is_not_there(monkeypatch):
             return 11, 8
 
     monkeypatch.setattr(compiler, "_found", Old)
-    with pytest.raises(UnavailableError, match=r'NVRTC 11\.8 is too old, wanted 12\.0 or newer; pip install "robodyn'):
+    with pytest.raises(UnavailableError, match=r'NVRTC 11\.8 is too old, wanted 12\.0 or newer; pip install "\.\[gpu'):
         compile_cubin(tiny(), "sm_90", ObjectCache(None))
 
 

@@ -459,7 +459,7 @@ def test_what_cupy_keeps_for_later_is_given_back_where_there_is_no_memory() -> N
 
 def test_a_machine_without_a_gpu_says_what_is_missing(arm: rd.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(rd.UnavailableError, match=r'CuPy is not installed; pip install "robodyn\[gpu\]"'):
+    with pytest.raises(rd.UnavailableError, match=r'CuPy is not installed; pip install "\.\[gpu\]"'):
         rd.Dynamics(arm, engine="gpu")
     assert rd.Dynamics(arm).engine.name == "cpu"
 

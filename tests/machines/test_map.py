@@ -626,7 +626,7 @@ def test_other_versions_on_workers_are_named(dyn, states, client, monkeypatch):
 @pytest.mark.parametrize("module", ("dask", "distributed", "zarr"))
 def test_without_the_extra_it_is_named(dyn, states, monkeypatch, module):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(rd.UnavailableError, match=rf"{module}.*pip install 'robodyn\[dask\]'"):
+    with pytest.raises(rd.UnavailableError, match=rf'{module}.*pip install "\.\[dask\]"'):
         map_states(dyn, "gravity_force", states[0])
     assert rd.distributed.map is map_states
 

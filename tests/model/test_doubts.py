@@ -7,6 +7,7 @@ import pytest
 from robots import own, tree
 
 import robodyn as rd
+from robodyn.core.description import Link, RobotDescription
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -69,3 +70,12 @@ def test_what_is_doubtful_about_configurations():
 def test_angles_without_limits_may_be_degrees():
     model = rd.from_dh(a=[1.0, 1.0], alpha=0.0, d=0.0, kinds="RP")
     assert model.check([90.0, 90.0]) == ["joint1: 90 rad looks like degrees, which are 1.571 rad"]
+
+
+def test_robots_without_joints_and_huge_quaternions():
+    fixed = rd.build_model(RobotDescription("stone", (Link("stone"),), ()))
+    assert fixed.check([]) == [] == fixed.check(np.zeros((3, 0)))
+    model = rd.load_urdf(own("quadruped"), base="floating")
+    huge = model.neutral()
+    huge[6] = 1e200
+    assert model.check(huge) == ["root_joint: the quaternion has length 1e+200; queries scale it to unit length"]

@@ -12,7 +12,7 @@ from robots import ROOT, own
 
 import robodyn as rd
 
-GONE = r"robodyn\[plot\]"
+GONE = r"pip install \"\.\[plot\]"
 
 
 def test_without_matplotlib(monkeypatch):

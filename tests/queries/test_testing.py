@@ -154,7 +154,7 @@ def test_robots_that_mujoco_has_no_model_for(name: str, message: str) -> None:
 def test_a_library_that_is_missing_is_named(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     made = pinocchio_model if library == "pinocchio" else mujoco_model
-    with pytest.raises(rd.UnavailableError, match=r'is not installed here .*; pip install "robodyn\[test\]"'):
+    with pytest.raises(rd.UnavailableError, match=r'is not installed here .*; pip install "\.\[test\]"'):
         made(rd.load_urdf(own("arm6")))
 
 

@@ -258,7 +258,7 @@ def test_a_port_that_is_taken(view, model):
 
 def test_without_viser(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "viser", None)
-    with pytest.raises(rd.UnavailableError, match=r"pip install 'robodyn\[viewer\]'"):
+    with pytest.raises(rd.UnavailableError, match=r'pip install "\.\[viewer\]"'):
         rd.show(model)
     refused(["view", ARM], "viser cannot be imported", ".[viewer]")
 

@@ -22,22 +22,24 @@ _WIDTH = 100
 KEYWORDS = frozenset(
     re.findall(
         r"\w+",
-        "alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const const_cast "
-        "constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern false "
-        "float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq "
-        "private protected public register reinterpret_cast restrict return short signed sizeof static static_assert "
-        "static_cast struct switch template this thread_local throw true try typedef typeid typename union unsigned "
-        "using virtual void volatile wchar_t while xor xor_eq",
+        "alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t char8_t "
+        "class co_await co_return co_yield compl concept const const_cast consteval constexpr constinit continue "
+        "decltype default delete do double dynamic_cast else enum explicit export extern false float for friend "
+        "goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private "
+        "protected public register reinterpret_cast requires restrict return short signed sizeof static "
+        "static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename "
+        "typeof union unsigned using virtual void volatile wchar_t while xor xor_eq",
     )
 )
 """Keywords of C99 and C++."""
 _MATH = frozenset(
     re.findall(
         r"\w+",
-        "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs fdim floor "
-        "fma fmax fmin fmod frexp gamma hypot ilogb j0 j1 jn ldexp lgamma llrint llround log log10 log1p log2 logb "
-        "lrint lround modf nan nearbyint nextafter nexttoward pow remainder remquo rint round scalbln scalbn sin "
-        "sincos sinh sqrt tan tanh tgamma trunc y0 y1 yn",
+        "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh drem erf erfc exp exp10 exp2 expm1 fabs "
+        "fdim finite floor fma fmax fmin fmod fpclassify frexp gamma hypot ilogb isfinite isgreater isgreaterequal "
+        "isinf isless islessequal islessgreater isnan isnormal isunordered j0 j1 jn ldexp lgamma llrint llround log "
+        "log10 log1p log2 logb lrint lround modf nan nearbyint nextafter nexttoward pow pow10 remainder remquo rint "
+        "round scalb scalbln scalbn signbit signgam significand sin sincos sinh sqrt tan tanh tgamma trunc y0 y1 yn",
     )
 )
 """Functions of <math.h>, which also exist with the suffixes f and l."""

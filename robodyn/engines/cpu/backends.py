@@ -226,7 +226,7 @@ def backend_of(request: Request) -> Backend:
     return _OWN[level] if runs else LLVM
 
 
-_NEEDS = {"x86": "a processor with AVX2 or AVX-512", "neon": "an aarch64 processor"}
+_NEEDS = {"x86": "a processor with AVX2 or AVX-512", "neon": "an aarch64 processor, with libgcc_s"}
 
 
 def _runs(level: str) -> bool:

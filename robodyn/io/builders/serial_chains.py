@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -22,9 +23,10 @@ CONVENTIONS = ("standard", "modified")
 MOST_JOINTS = 10_000
 _KINDS = {"R": "revolute", "P": "prismatic"}
 _OF_LINKS = {"mass": (), "com": (3,), "inertia": (3, 3)}
-_OF_JOINTS = ("lower", "upper", "effort", "velocity", "damping", "friction", "armature")
+_LIMITS = ("lower", "upper", "effort", "velocity")
+_OF_JOINTS = (*_LIMITS, "damping", "friction", "armature")
 _UNIT = 1e-9
-"""Largest deviation of the direction of a screw from a unit vector."""
+"""Largest deviation of the direction of a screw from a unit vector, and of an inertia from its transpose."""
 _UPPER = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
 
 
@@ -62,7 +64,7 @@ def from_dh(
         gravity: acceleration of free fall in world coordinates, m/s^2.
         values: of links, in their frames: `mass` (n,) in kg, `com` (n, 3), the centre of mass, in m, and `inertia`
             (n, 3, 3) about the centre of mass in kg m^2. Of joints, (n,): `lower`, `upper`, `effort`, `velocity`
-            (limits), `damping`, `friction`, `armature`. Without `mass` a link is massless.
+            (limits, infinite for none), `damping`, `friction`, `armature`. Without `mass` a link is massless.
 
     Raises:
         ArgumentError: wrong shapes, words or names.
@@ -101,8 +103,9 @@ def from_screws(
 ) -> Model:
     """A serial chain from the screw axes of a product of exponentials, T = exp(S_1 q_1) ... exp(S_n q_n) M.
 
-    The links are "base" and "link1" to "linkn", whose axes are those of the world at q = 0, with origins on their
-    joints' axes; those of prismatic joints are where the link before has its own. "tool" has the pose M at q = 0.
+    The links are "base" and "link1" to "linkn". At q = 0 their axes are those of the world. Their origins are the points of
+    their joints' axes nearest to the world's origin; behind prismatic joints, the origin of the link before. "tool" has
+    the pose M at q = 0.
 
     Args:
         screws: (n, 6), or (6,) for one joint: angular, then linear part, in world coordinates at q = 0, about the
@@ -160,7 +163,7 @@ class _Values:
                 f"{min(unknown)}: no such argument; wanted any of {', '.join((*_OF_LINKS, *_OF_JOINTS))}"
             )
         self._given = {
-            key: _numbers(key, value, _OF_LINKS.get(key, ()), count)
+            key: _numbers(key, value, _OF_LINKS.get(key, ()), count, finite=key not in _LIMITS)
             for key, value in values.items()
             if value is not None
         }
@@ -169,13 +172,14 @@ class _Values:
                 raise ArgumentError(f"{key}: given without mass; wanted both")
 
     def _of(self, key: str, k: int) -> float | None:
-        return float(self._given[key][k]) if key in self._given else None
+        number = float(self._given[key][k]) if key in self._given else math.inf
+        return number if math.isfinite(number) else None
 
     def joint(
         self, k: int, kind: str, parent: str, child: str, origin: Array, axis: Vector3, pitch: float = 0.0
     ) -> Joint:
         """The joint of row k. `origin`: its pose in the link before, (4, 4)."""
-        limits = Limits(*(self._of(key, k) for key in ("lower", "upper", "effort", "velocity")))
+        limits = Limits(*(self._of(key, k) for key in _LIMITS))
         if kind == "revolute" and limits.lower is None and limits.upper is None:
             kind = "continuous"
         return Joint(
@@ -198,16 +202,17 @@ class _Values:
             return None
         com = self._given["com"][k] if "com" in self._given else np.zeros(3)
         matrix = self._given["inertia"][k] if "inertia" in self._given else np.zeros((3, 3))
-        if not np.array_equal(matrix, matrix.T):
+        if np.abs(matrix - matrix.T).max() > _UNIT * np.abs(matrix).max():
             raise ArgumentError(f"inertia: row {k} is not symmetric; wanted symmetric matrices (3, 3)")
+        matrix = 0.5 * matrix + 0.5 * matrix.T
         xx, xy, xz, yy, yz, zz = (float(matrix[i, j]) for i, j in _UPPER)
         return Inertial(float(self._given["mass"][k]), Pose(_three(com)), (xx, xy, xz, yy, yz, zz))
 
 
-def _numbers(name: str, value: ArrayLike, shape: tuple[int, ...], count: int) -> Array:
-    """Finite numbers (count, *shape); one entry is that of all."""
+def _numbers(name: str, value: ArrayLike, shape: tuple[int, ...], count: int, finite: bool = True) -> Array:
+    """Numbers (count, *shape); one entry is that of all. `finite`: False if infinity is allowed."""
     array = real_array(name, value, shape, np.float64)
-    require_finite(name, array, len(shape))
+    require_finite(name, array if finite else np.where(np.isinf(array), 0.0, array), len(shape))
     if array.ndim - len(shape) > 1 or (array.ndim > len(shape) and len(array) != count):
         raise ArgumentError(f"{name}: got shape {array.shape}; wanted {(count, *shape)}, a row for each joint")
     return np.broadcast_to(array, (count, *shape))

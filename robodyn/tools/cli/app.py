@@ -215,7 +215,7 @@ def info(
     file: File,
     reading: Options = NONE,
     gravity: Gravity = None,
-    everything: Annotated[bool, typer.Option("--all", help="Draw all of a large robot.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Draw all of a large robot; --json has all.")] = False,
     json: Json = False,
 ) -> None:
     """Show a robot: its size, its tree, its joints and masses."""

@@ -17,6 +17,7 @@ from robodyn.internals.files import require_writable, whole_file
 from robodyn.internals.messages import printable, quoted
 from robodyn.io.builders.mjcf_keyframes import INITIAL
 from robodyn.tools.cli.states import numbers
+from robodyn.tools.plots.trajectories import MOST_COORDINATES
 
 _MJCF = (".xml", ".mjcf", ".mjb")
 _MOST_STEPS = 10_000_000
@@ -43,10 +44,19 @@ def simulate(load: Callable[[], Model], options: dict[str, Any]) -> bool:
     )
     if figure is not None and figure.suffix.lower() not in _FIGURES:
         raise ArgumentError(f"--plot: got {printable(str(figure))}; wanted a name that ends in {', '.join(_FIGURES)}")
+    if figure is not None:
+        from robodyn.tools.plots.style import pyplot
+
+        pyplot("--plot")  # before the simulation, which may take long
     steps = max(1, round(options["seconds"] / options["dt"]))
     if steps > _MOST_STEPS:
         raise ArgumentError(f"--seconds: got {options['seconds']:g}, {steps} steps; wanted at most {_MOST_STEPS}")
     model = load()
+    if figure is not None and not 0 < model.nq <= MOST_COORDINATES:
+        raise ArgumentError(
+            f"--plot: {quoted(model.name)} has {model.nq} coordinates; wanted 1 to {MOST_COORDINATES}, or "
+            "Rollout.plot(joints=...) in Python"
+        )
     forces = [word.strip() for word in options["joint_forces"].split(",") if word.strip()]
     dyn = Dynamics(model, joint_forces=forces)
     q = model.configurations.get(INITIAL, model.neutral())

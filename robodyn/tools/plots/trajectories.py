@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 WHAT = ("positions", "velocities", "torques", "energies")
 """Quantities that can be drawn, from top to bottom."""
 ENERGIES = ("kinetic", "potential", "total")
-_MOST_COORDINATES = 64
+MOST_COORDINATES = 64
 """Largest number of curves of a panel that can be distinguished with a legend."""
 _MOST_LINES = 2000
 _EACH_ROW = 8
@@ -235,10 +235,10 @@ def _panels(
             steps = len(values) < len(t)
         names = model.coordinate_names if word == "positions" else model.velocity_names
         for unit, numbers in _by_unit(model, joints, "q" if word == "positions" else "v").items():
-            if len(numbers) > _MOST_COORDINATES:
+            if len(numbers) > MOST_COORDINATES:
                 raise ArgumentError(
                     f"joints: got {len(numbers)} coordinates for one panel; wanted joints with at most "
-                    f"{_MOST_COORDINATES} in all, by name"
+                    f"{MOST_COORDINATES} in all, by name"
                 )
             yield _Panel(_UNITS[word][unit], [names[k] for k in numbers], numbers, values[..., numbers], steps)
 
