@@ -103,9 +103,9 @@ def from_screws(
 ) -> Model:
     """A serial chain from the screw axes of a product of exponentials, T = exp(S_1 q_1) ... exp(S_n q_n) M.
 
-    The links are "base" and "link1" to "linkn". At q = 0 their axes are those of the world. Their origins are the points of
-    their joints' axes nearest to the world's origin; behind prismatic joints, the origin of the link before. "tool" has
-    the pose M at q = 0.
+    The links are "base" and "link1" to "linkn". At q = 0 their axes are those of the world. Their origins are the
+    points of their joints' axes nearest to the world's origin; behind prismatic joints, the origin of the link before.
+    "tool" has the pose M at q = 0.
 
     Args:
         screws: (n, 6), or (6,) for one joint: angular, then linear part, in world coordinates at q = 0, about the
