@@ -97,7 +97,10 @@ _CODES: dict[str, tuple[Severity, str]] = {
         "position limits of a continuous joint or of a joint of several coordinates, or any limits of a fixed joint",
     ),
     "dynamics-not-used": ("info", "damping, friction or armature of a fixed joint"),
-    "effort-zero": ("info", "a joint's effort limit is zero; limits never enter the dynamics"),
+    "effort-zero": (
+        "info",
+        "a joint's effort limit is zero; dynamics has no limits, but whole-body control keeps them",
+    ),
     "axes-not-perpendicular": (
         "info",
         "the two axes of a universal joint are not perpendicular; used as given. A warning in SDF, which wants them "

@@ -50,7 +50,7 @@ def blocks(text: str) -> list[Block]:
 
 EXTRAS = {"casadi", "dask", "jax", "matplotlib", "torch", "viser"}
 """What the tests' own dependencies do not bring."""
-SLOW = ("how_do_i.md",)
+SLOW = ("how_do_i.md", "trajectory_optimisation.md")
 
 
 def marked():

@@ -12,8 +12,8 @@ J',
 
     (H + C) da = dtau - dID + H db + dr
 
-At the answer H + C is the matrix of Newton's method. Derivatives are those of the rows that act there. Of a robot that
-moves freely in the world dID - H db is that of a robot whose place stands still.
+At the answer H + C is the matrix of Newton's method. Derivatives are those of the rows that act there. For a floating
+base dID - H db are the derivatives of ID at zero linear velocity of the base.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def _gradients(
     found = {"q0": by_q[0], "qd0": by_qd[0]}
     found |= {name: array if known.others[name] else array.sum(axis=0) for name, array in others.items()}
     results = {name: np.array(found[name]) for name in known.wrt}
-    return results if all(math.isfinite(np.vdot(each, each)) for each in results.values()) else None
+    return results if all(math.isfinite(np.vdot(each, each)) for each in (by_q[0], *results.values())) else None
 
 
 def _weights(known: _Known, given: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

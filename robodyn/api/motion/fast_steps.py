@@ -229,8 +229,8 @@ class FastStep(FastPath):
         """The same for steps with contacts. Calls whose forces do not converge are left to the method, whatever is
         checked: their results are not finite."""
         dyn, names = self.__self__, calls.arrays
-        if dyn.singularity() is not None:
-            raise UnavailableError(f"{self._name}: no built-in function for a singular mass matrix")
+        if not dyn.engine.native or dyn.singularity() is not None:
+            raise UnavailableError(f"{self._name}: no built-in function for this engine, or for a singular mass matrix")
         inputs = tuple(dict.fromkeys((*names, "tau", "dt")))
         solver = step_solver(dyn, calls.integrator, dt)
         single = all(np.size(given[name]) <= prod(dyn.argument_shapes[name]) for name in names)

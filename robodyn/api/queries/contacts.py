@@ -73,8 +73,8 @@ class _FastDynamics(FastPath):
         if calls not in self._asked:
             self._asked.add(calls)
             return None
-        if dyn.singularity() is not None:
-            raise UnavailableError(f"{self._name}: no built-in function for a singular mass matrix")
+        if not dyn.engine.native or dyn.singularity() is not None:
+            raise UnavailableError(f"{self._name}: no built-in function for this engine, or for a singular mass matrix")
         single = all(np.size(given[name]) <= math.prod(dyn.argument_shapes[name]) for name in names)
         bounding, differentiated = dyn.model.contacts.bounding(dt), self._name != "contact_forward_dynamics"
         task: Any = contact_solver(dyn, bounding).by_blocks(names, ("qdd",) if differentiated else ("qdd", "f"))

@@ -121,8 +121,8 @@ def _launching(dyn: Dynamics, name: str, method: Callable[..., Any], engine: Eng
     return Launching(dyn, method, engine, dyn.__dict__.setdefault(_EPOCH, Epoch()))
 
 
-STEPS = ("step", "step_gradient")
-"""Other methods of a `Dynamics` with fast calls (`robodyn.api.motion.fast_steps`)."""
+STEPS = ("step", "step_gradient", "contact_forward_dynamics_gradient")
+"""Other methods of a `Dynamics` with fast calls (`robodyn.api.motion.fast_steps`, `robodyn.api.queries.contacts`)."""
 FAST_ROLLOUTS, FAST_GRADIENTS = "_fast_rollouts", "_fast_gradients"
 """Where a `Dynamics` keeps its `FastRollouts` and `FastGradients` (`robodyn.api.motion`)."""
 _EPOCH, _KNOWN = "_epoch_of_queries", "_quick_queries"

@@ -371,6 +371,7 @@ class GpuEngine(Engine):
         Raises:
             UnavailableError: one of them does not compile.
         """
+        require_own_process(self._process)
         with self.device.selected():
             return tuple(map(self._launch, self.device.load_all(sources)))
 

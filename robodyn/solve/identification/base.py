@@ -33,7 +33,7 @@ class Estimate:
 
     @property
     def bounds(self) -> Array:
-        """(b, 2) of 95 % of each base parameter, from the covariance."""
+        """(b, 2) 95 % confidence intervals of base parameters, from the covariance."""
         half = np.sqrt(CONFIDENCE * np.diag(self.covariance))
         return np.column_stack((self.values - half, self.values + half))
 

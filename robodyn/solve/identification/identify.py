@@ -124,8 +124,8 @@ def identify(
             found = _identified(samples, guess, weight, spread, within)
     except (np.linalg.LinAlgError, OverflowError) as error:
         raise NumericalError(f"identify: {error}; wanted motions, torques and noise of ordinary sizes") from error
-    finite = (found.values, found.base_values, found.covariance, found.noise, found.misfit, found.condition)
-    if not all(np.isfinite(each).all() for each in finite) or np.isinf(found.torque_error).any():
+    finite = (found.values, found.base_values, found.base_interval, found.covariance, found.noise, found.misfit)
+    if not all(np.isfinite(each).all() for each in (*finite, found.condition)) or np.isinf(found.torque_error).any():
         raise NumericalError("identify: results are not finite; wanted motions and torques of ordinary sizes")
     return found
 
@@ -226,7 +226,7 @@ def _weighed(samples: Samples, noise: Array | None, typical: Array) -> tuple[Est
 
 
 def _noise(samples: Samples, found: Estimate, spread: Array) -> Array:
-    """(nv,) of least squares with another noise."""
+    """(nv,) noise of the torques of each joint, from what a solution weighed by `spread` leaves."""
     pooled: Array = np.sqrt(found.misfit) * spread
     if samples.mixed:
         return pooled
@@ -258,8 +258,11 @@ def _solution(samples: Samples, found: Estimate, prior: Model, weight: float, co
             P[16 * k : 16 * k + 16, 10 * k : 10 * k + 10] = block
         P[16 * bodies :, 10 * bodies :] = np.diag(1.0 / guess.scale)
         A, b = np.vstack((R, np.sqrt(weight) * P)), np.concatenate((d, np.sqrt(weight) * P @ start))
-        sizes = np.linalg.norm(A, axis=0)
-        x = np.linalg.lstsq(A / sizes, b, rcond=None)[0] / sizes
+        sizes, free = np.linalg.norm(A, axis=0), np.ones(A.shape[1], bool)
+        if "stribeck" in samples.unknowns.kinds:  # where the search found no such effect, s stays zero
+            free[samples.unknowns.part("stribeck")] = samples.sizes > 0.0
+        x = np.zeros(A.shape[1])
+        x[free] = np.linalg.lstsq(A[:, free] / sizes[free], b, rcond=None)[0] / sizes[free]
     return np.concatenate((x, speeds)) if "speed" in samples.unknowns.kinds else x
 
 

@@ -34,7 +34,7 @@ class Identification:
     from about 100 on the motion hardly tells some of them.
 
     `stribeck` (nv, 2): s and v of the additional dry friction s exp(-(qd/v)^2) sign(qd), None if not asked for. v is
-    between 0.02 and 1 times the largest speed of the joint.
+    between 0.02 and 1 times the largest speed of the joint; 1 where a joint does not move.
     """
 
     model: Model

@@ -70,8 +70,8 @@ def improved(samples: Samples, noise: Array) -> Estimate:
 
 
 def intervals(samples: Samples, noise: Array, found: Estimate) -> Array:
-    """(b, 2) of 95 % of each base parameter: of coefficients of joints by the profile likelihood of their speeds, of
-    others from the covariance."""
+    """(b, 2) 95 % confidence intervals of base parameters: of coefficients of joints by the profile likelihood of their
+    speeds, of others from the covariance."""
     unknowns, bounds = samples.unknowns, found.bounds
     places = {column: i for i, column in enumerate(found.base.columns.tolist())}
     speed, joints = unknowns.part("speed").start, unknowns.joints.size

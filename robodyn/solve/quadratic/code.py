@@ -329,6 +329,7 @@ def solve(work: Array[Work]) -> Word:
             elif work.lower[k] > work.upper[k]:
                 outcome = INFEASIBLE
             elif not work.lower[k] < work.upper[k]:
+                work.most = 0
                 return INVALID
         size, going = largest_x(work), outcome == SOLVED
         work.farthest = size
@@ -355,6 +356,7 @@ def solve(work: Array[Work]) -> Word:
         if outcome == SOLVED:
             outcome = checked(work, size)
         return outcome
+    work.most = 0
     return INVALID
 
 

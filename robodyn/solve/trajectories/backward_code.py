@@ -529,6 +529,7 @@ def kernel(table: Array[Given], first: Word, last: Word, workspace: Address, sev
         other = table[ENTRIES.index("alone")]
         if several and last - row < FEW:
             call(None, other.data, other.stride, row, last, workspace + sizes[6])
+            row = last
         else:
             outside = pass_back(work, table, expected, least, several)
             for k in range(width):
@@ -537,7 +538,7 @@ def kernel(table: Array[Given], first: Word, last: Word, workspace: Address, sev
                         call(None, other.data, other.stride, row + k, row + k + 1, workspace + sizes[6])
                     else:
                         finish(table, row + k, extracted(expected[0], k), extracted(expected[1], k), work)
-        row += width
+            row += width
 
 
 @routine

@@ -88,8 +88,6 @@ class DeviceKernels:
 
     def _loaded(self, wanted: Sequence[tuple[str, Any, Callable[[], KernelSource]]]) -> list[Any]:
         """Kernels, each with what it is for, what determines its text, and the text."""
-        if not self.engine.model.n_bodies:
-            raise self._refusal(wanted[0][0], "there are no joints")
         known, missing = _KNOWN.setdefault(self.engine, {}), dict[Any, KernelSource]()
         for what, key, source in wanted:
             if key not in known and key not in missing:
@@ -265,5 +263,5 @@ def bytes_of_problem(problem: Problem) -> int:
     """Device memory of a problem."""
     nv, nu = problem.nv, problem.nu
     of_knot = 12 * nv * nv + 2 * nv * nu + 6 * nu * nv + 4 * nu * nu + 12 * nv
-    of_terms: int = sum(each.numbers(np.arange(1))[k][0, 0].size for each in problem.terms for k in range(2))
+    of_terms: int = sum(math.prod(each.numbers(np.arange(0))[k].shape[2:]) for each in problem.terms for k in range(2))
     return 8 * (problem.steps + 1) * (2 * of_knot + of_terms)

@@ -38,7 +38,6 @@ def require_device_search(problem: Problem, shooting: bool, curvature: bool) -> 
         "q_guess": shooting,
         "method 'ddp'": curvature,
         "limits 'position' and 'velocity', Clearance and Friction": bool(problem.limits),
-        "a robot without drives": not problem.nu,
     }
     for what, found in refused.items():
         if found:

@@ -1,5 +1,6 @@
-"""Iterations of a few problems on arrays that stay where they are: nothing is allocated, no table is made again, and
-one call runs all kernels (`robodyn.solve.trajectories.iteration_code`)."""
+"""Iterations of a few problems on arrays that stay where they are: no table is made again, and one call
+runs all kernels (`robodyn.solve.trajectories.iteration_code`), but for steps shorter than 1, and for derivatives of a
+large robot whose knots threads share."""
 
 from __future__ import annotations
 

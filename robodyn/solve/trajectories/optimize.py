@@ -106,7 +106,7 @@ def optimize_trajectory(
     Computed in double precision; the results have the dtype of `dyn`.
 
     Raises:
-        ArgumentError: wrong shapes or values, or costs that do not fit the robot.
+        ArgumentError: wrong shapes or values, costs that do not fit the robot, or a "scan" where there is none.
         NumericalError: NaN or infinity in an argument.
         SingularError: a robot whose mass matrix is singular.
         UnavailableError: arrays on a GPU, `method="ddp"` for a robot without second derivatives, or for a robot with

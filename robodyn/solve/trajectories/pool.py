@@ -13,8 +13,8 @@ from robodyn.solve.trajectories.problem import Plan
 from robodyn.solve.trajectories.shooting import CONVERGED, MOST_MU, RUNNING, STALLED, Search
 
 _PLACES, _FEWER, _CACHE = 16, 8, 1 << 18
-"""Problems at a time, for each thread, and fewer if their derivatives and gains have more numbers than the second
-cache."""
+"""Problems at a time, for each thread, and fewer if their derivatives and gains have more numbers than the
+second-level cache (L2)."""
 
 
 class PooledSearch(Search):

@@ -1,8 +1,9 @@
 """The backward pass of long horizons as a scan over stretches of knots, on the CPU.
 
-Särkkä and García-Fernández (2023) scan single knots. Here each stretch is composed knot by knot, the stretches are
-scanned, and each is passed again from the value behind it: twice the recursion's work, and a depth of two stretches and
-log2 of their number. mpx (arXiv 2506.07823) did this on GPUs for legged robots, with elements of single knots.
+Särkkä and García-Fernández (2023) scan single knots. Here a backward pass from the value 0 makes the element of
+each stretch, the stretches are scanned, and each is passed again from the value behind it: about three times the
+recursion's work and the compositions, and a depth of two stretches and log2 of their number of compositions. mpx (arXiv
+2506.07823) did this on GPUs for legged robots, with elements of single knots.
 """
 
 from __future__ import annotations

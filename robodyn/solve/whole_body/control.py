@@ -27,8 +27,6 @@ from robodyn.solve.whole_body.terms import terms_task
 from robodyn.solve.whole_body.tracking import Tracking, constants_of, feet_of, layout_of, trackings
 
 _ENGINES = ("cpu", "reference")
-
-
 _CHUNK = 1 << 18
 """Numbers of terms that are computed together, so that they stay in the cache."""
 
