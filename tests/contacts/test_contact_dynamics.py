@@ -396,3 +396,27 @@ def test_quaternions_of_any_length(make_dynamics, tolerance):
         for _ in range(3):
             for got, right in zip(dyn.step(longer, qd, tau, 0.01, integrator=integrator), after, strict=True):
                 assert np.abs(got - right).max() <= tolerance * np.abs(right).max()
+
+
+def test_another_engine_answers_after_a_swap():
+    """Built-in functions, also those that a user keeps, go to the methods."""
+    model, q = on_feet()
+    qd, tau = np.zeros((2, model.nv))
+    dyn, other = rd.Dynamics(model), rd.Dynamics(model, engine="reference")
+    calls = {
+        "contact_forward_dynamics": (q, qd, tau, 0.002),
+        "contact_forward_dynamics_gradient": (q, qd, tau, 0.002),
+        "step": (q, qd, tau, 0.002),
+        "step_gradient": (q, qd, tau, 0.002),
+    }
+    kept = {}
+    for name, arguments in calls.items():
+        for _ in range(3):
+            getattr(dyn, name)(*arguments)
+        kept[name] = getattr(dyn, name)
+    dyn.engine = other.engine
+    for name, arguments in calls.items():
+        wanted = getattr(other, name)(*arguments)
+        for function in (getattr(dyn, name), kept[name], kept[name]):
+            for one, each in zip(function(*arguments)[:2], wanted[:2], strict=True):
+                np.testing.assert_allclose(one, each, rtol=0, atol=1e-7 * max(1.0, np.abs(each).max()))
