@@ -78,14 +78,8 @@ def test_flags_travel_with_their_results():
     assert 0 < report.wrapped.sum() < 500
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param({"multipliers": 32}, marks=pytest.mark.matrix),
-        pytest.param({"interval": 13}, marks=pytest.mark.nightly),
-    ],
-    ids=str,
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("options", [{"multipliers": 32}, {"interval": 13}], ids=str)
 def test_an_arm_of_seven_joints(options):
     tool("verilator")
     held_against_the_model(made("arm7", **options), 100)
