@@ -507,3 +507,9 @@ def test_point_03_ignored_mimics_are_dropped_with_their_defects():
     assert found(checked, "mimic-ignored") == ['joint "j1"', 'joint "j2"', 'joint "j3"']
     assert all(joint.mimic is None for joint in checked.joints)
     assert 'there is no joint "nobody"' in checked.report[1].message
+
+
+def test_numbers_whose_sum_overflows_stay_the_same_objects():
+    origin = Pose((1e308, 1e308, 1e308))
+    description = RobotDescription("far", (Link("a"), Link("b")), (Joint("j", "continuous", "a", "b", origin),))
+    assert check(description, strict=False).joints[0].origin is origin

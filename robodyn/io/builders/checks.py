@@ -246,11 +246,12 @@ def _float(value: object, part: Link | Joint, what: str) -> float:
 
 def _floats(values: object, count: int, part: Link | Joint, what: str) -> tuple[float, ...]:
     if type(values) is tuple and len(values) == count:
-        if strict_types.all_are(values, float) and math.isfinite(sum(values)):
+        plain = strict_types.all_are(values, float)
+        if plain and math.isfinite(sum(values)):
             return values  # fast path for builders; if only the sum overflows, each number is checked below
         numbers = tuple(number for number in map(finite_real, values) if number is not None)
         if len(numbers) == count:
-            return numbers
+            return values if plain else numbers
     raise _field_error(part, what, values, f"a tuple of {count} finite numbers")
 
 
