@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,11 +53,11 @@ class _Kernel:
         self._engine, self._several = engine if engine is not None and engine.native else None, several
         self._native = engine is None or engine.name != "reference"
         target = PORTABLE if not self._native else host_target() if self._engine is None else self._engine.target
-        self._types = types(dtype, target, several)
-        width = self._types["Vector"].width
+        self.types = types(dtype, target, several)
+        width = self.types["Vector"].width
         entries = 1 if several else width
         line, small = (-(-(count + 1) // entries) * entries for count in (n + nu, nu))
-        *offsets, self.workspace_bytes = layout(n, nu, line, small, self._types["Scalar"].size)
+        *offsets, self.workspace_bytes = layout(n, nu, line, small, self.types["Scalar"].size)
         sizes = np.array([n, nu, steps, line, small, wide, self.workspace_bytes, *offsets], np.int64)
         self.constants: tuple[Array | None, ...] = sizes, np.array([least_pivot(dtype)], dtype), columns
         self.alone = alone
@@ -64,6 +65,7 @@ class _Kernel:
             self.workspace_bytes += alone.workspace_bytes
         # Products of a knot, and what does not fill vectors: it decides when threads share a batch.
         self.row_ns = steps * (200.0 + n * (n + nu) * (1.5 * n + nu) / (4 * width))
+        self.function: Callable[..., None] | None = None
         if self._native:
             key = dtype, target, several
             if key not in _CODE:
@@ -88,16 +90,26 @@ class _Kernel:
 
     def run(self, table: ctypes.Array[ctypes.c_int64], rows: int) -> None:
         """The passes of the rows of a table. The caller keeps its arrays alive."""
-        address = ctypes.addressof(table)
-        if self._engine is not None:
-            self._engine.launch(self, address, rows)
-            return
-        scratch, _owner = workspace(self.workspace_bytes)
-        if self._native:
-            self.function(address, 0, rows, scratch)
-            return
-        with bound(**self._types), np.errstate(all="ignore"):
-            kernel(Memory(address, struct_of(Given)), 0, rows, scratch, self._several)
+        run_table(self, self._engine, table, rows, partial(kernel, several=self._several))
+
+
+def run_table(own: Any, engine: Any, table: ctypes.Array[ctypes.c_int64], rows: int, text: Callable[..., None]) -> None:
+    """Run a kernel on the rows of a table: by an engine, by its compiled function, or its text as Python.
+
+    Args:
+        own: the kernel, with `function` where it is compiled, `types` and `workspace_bytes`.
+        engine: shares the rows among its threads; None for this thread alone.
+    """
+    address = ctypes.addressof(table)
+    if engine is not None:
+        engine.launch(own, address, rows)
+        return
+    scratch, _owner = workspace(own.workspace_bytes)
+    if own.function is not None:
+        own.function(address, 0, rows, scratch)
+        return
+    with bound(**own.types), np.errstate(all="ignore"):
+        text(Memory(address, struct_of(Given)), 0, rows, scratch)
 
 
 def least_pivot(dtype: np.dtype[Any]) -> float:

@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from robodyn.compile.cache import ObjectCache
 from robodyn.compile.llvm.target import host_target
-from robodyn.compile.loops.language import Array as Memory
-from robodyn.compile.loops.language import bound, struct_of
 from robodyn.engines.cpu.compiler import Compiler
-from robodyn.engines.cpu.kernels import workspace
 from robodyn.engines.cpu.table_kernel import PORTABLE
 from robodyn.internals.arguments import Array
-from robodyn.solve.trajectories.backward import BackwardPass, least_pivot
-from robodyn.solve.trajectories.backward_code import Given, layout, types
+from robodyn.solve.trajectories.backward import BackwardPass, least_pivot, run_table
+from robodyn.solve.trajectories.backward_code import layout, types
 from robodyn.solve.trajectories.problem import Problem
 from robodyn.solve.trajectories.riccati_code import (
     SCAN_ENTRIES,
@@ -47,8 +45,8 @@ class _Kernel:
         self._engine = engine if engine is not None and engine.native else None
         self._native, self._composing = engine is None or engine.name != "reference", composing
         target = PORTABLE if not self._native else host_target() if self._engine is None else self._engine.target
-        self._types = types(dtype, target, False)
-        width, size = self._types["Vector"].width, dtype.itemsize
+        self.types = types(dtype, target, False)
+        width, size = self.types["Vector"].width, dtype.itemsize
         line, small, ln = (-(-(count + 1) // width) * width for count in (n + nu, nu, n))
         *offsets, own = layout(n, nu, line, small, size)
         step, room = room_bytes(n, ln, size)
@@ -61,6 +59,7 @@ class _Kernel:
         }
         operations = composition_operations(n) if composing else steps * stretch_operations(n, nu)
         self.row_ns = 200.0 + operations / (2 * width)
+        self.function: Callable[..., None] | None = None
         if self._native:
             key = dtype, target
             if key not in _CODE:
@@ -79,16 +78,7 @@ class _Kernel:
             array, *strides = every.get(name, (None, 0, 0))
             words += [0 if array is None else array.ctypes.data, *strides]
         table = (ctypes.c_int64 * len(words))(*words)
-        address = ctypes.addressof(table)
-        if self._engine is not None:
-            self._engine.launch(self, address, rows)
-            return
-        scratch, _owner = workspace(self.workspace_bytes)
-        if self._native:
-            self.function(address, 0, rows, scratch)
-            return
-        with bound(**self._types), np.errstate(all="ignore"):
-            scan_kernel(Memory(address, struct_of(Given)), 0, rows, scratch, self._composing)
+        run_table(self, self._engine, table, rows, partial(scan_kernel, composing=self._composing))
 
 
 class RiccatiScan:
